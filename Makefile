@@ -51,7 +51,7 @@ BUILD_ONCE := CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CO
 # Tests wait for processes, disks and browsers, so they run beside each other. Clippy and the documentation compute in what
 # they leave. They begin when the tests have what they run, because cargo compiles one thing at a time in a build folder.
 # The extension, which shares nothing with the rest, compiles and is tested beside them all.
-PARTS := format test-tools test-programs python-test-wheel test-rust test-python test-web-short test-bench test-extension lint docs
+PARTS := format test-tools test-programs python-test-wheel test-rust test-python test-node test-web-short test-bench test-extension lint docs
 
 .PHONY: test
 test: postgres chromium poppler ## Run format, clippy, docs and all default tests; a part that fails does not stop the others
@@ -67,7 +67,7 @@ $(PARTS:%=part-%): part-%:
 part-test-extension part-lint part-docs: private BESIDE := nice
 part-test-programs: part-format
 part-python-test-wheel: part-test-programs part-test-tools
-part-test-rust part-test-python part-test-web-short part-test-bench: part-python-test-wheel
+part-test-rust part-test-python part-test-node part-test-web-short part-test-bench: part-python-test-wheel
 part-lint: part-test-web-short
 part-docs: part-lint
 
@@ -180,10 +180,11 @@ include crates/memory/targets.mk
 include web/targets.mk
 include packaging/targets.mk
 include python/targets.mk
+include node/targets.mk
 
 # What is installed from other places while the first parts compile.
 .PHONY: test-tools
-test-tools: runtimes clients $(PYTHON_TOOLS)/installed $(PYRIGHT)/installed $(WEB_MODULES)
+test-tools: runtimes clients $(PYTHON_TOOLS)/installed $(PYRIGHT)/installed $(WEB_MODULES) $(NODE_CLIENTS)/installed
 
 .PHONY: clean
 clean: ## Delete all build output

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
-PROGRAMS = ["gristmill", "gristmill-python"]
+PROGRAMS = ["gristmill", "gristmill-node", "gristmill-python"]
 
 
 def metadata():

@@ -12,6 +12,7 @@ use crate::jobs::{details, events, flows, fork, ids, list, memos, steps, tags};
 use crate::read::read_request;
 use crate::refused::Refused;
 use crate::schedules::{PauseRequest, ScheduleRequest};
+use crate::submit::submitted;
 use crate::{backlog, batches, controls, history, queues, results, runs, schedules, stats};
 
 /// Carries out an operation of this process's own store. `subject` is the job, schedule or tag that it is about, where it is
@@ -24,6 +25,7 @@ pub async fn carry_out(
 ) -> Result<String, Refused> {
     let access = &Access::all();
     match operation {
+        "submit" => told(submitted::submit(engine, read(request)?).await),
         "jobs" => told(list::jobs(engine, access, read(request)?).await),
         "count_jobs" => told(list::count_jobs(engine, access, read(request)?).await),
         "job_ids" => told(ids::job_ids(engine, access, read(request)?).await),

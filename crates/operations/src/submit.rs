@@ -1,5 +1,8 @@
 //! The request of a submit, and the cutting of its payloads into batches.
 
+#[cfg(feature = "engine")]
+pub mod submitted;
+
 use std::collections::BTreeMap;
 use std::fmt;
 

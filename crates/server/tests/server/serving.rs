@@ -213,9 +213,13 @@ async fn a_server_that_stops_lets_waiting_requests_go_and_finishes() {
     let packed = answer.bytes().await.unwrap();
     assert!(packed.len() < 5_000);
     assert!(zstd::decode_all(&packed[..]).unwrap().len() > 50_000);
+    // So are answers that turn out to be empty.
+    let batch = submitted["batches"][0]["batch"].as_i64().unwrap();
+    let none = client.get(format!("{base}/results?batches={batch}"));
+    let answer = none.header("accept-encoding", "zstd").send().await.unwrap();
+    assert_eq!(zstd::decode_all(&answer.bytes().await.unwrap()[..]).unwrap(), b"");
 
     let events = client.get(format!("{base}/events")).send().await.unwrap();
-    let batch = submitted["batches"][0]["batch"].as_i64().unwrap();
     let results = client
         .get(format!("{base}/results?batches={batch}&wait_ms=30000"))
         .send();

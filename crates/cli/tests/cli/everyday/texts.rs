@@ -50,7 +50,26 @@ fn scripts_get_exact_numbers_or_refuse_them_with_their_place() {
             "export const bigints = true;\n\
              export const main = ({ ids }) => ids ? [typeof ids[1], ids[1] + 1n] : 2 ** 60;\n",
         )
+        .write(
+            "text.mjs",
+            "export const bigints = 'string';\nexport const main = ({ ids }) => ids ?? null;\n",
+        )
+        .write(
+            "wrong.mjs",
+            "export const bigints = 'text';\nexport const main = () => 1;\n",
+        )
         .write("exact.py", ECHO);
+    let lines = workspace
+        .run("run text.mjs items.jsonl --quiet --values --name text")
+        .expect(1);
+    assert_eq!(lines, "[7,\"9007199254740993\"]\nnull\nnull\n");
+    let refused = workspace
+        .run("run wrong.mjs items.jsonl --quiet --name wrong")
+        .error();
+    assert!(
+        refused.contains("bigints = 'text': give 'error', 'string', 'bigint'"),
+        "{refused}"
+    );
     let lines = workspace.run("run exact.mjs items.jsonl --quiet").expect(1);
     let lines: Vec<&str> = lines.lines().collect();
     for (line, parts) in lines.iter().zip([

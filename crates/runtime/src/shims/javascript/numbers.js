@@ -1,10 +1,21 @@
   // --- numbers ---
   //
   // A JavaScript number holds integers up to 2^53 - 1, and nothing beyond 1.8e308. A payload with another number is refused with its
-  // place, or has BigInts for such integers where the script exports `bigints = true`. BigInts and large integers that main returns
-  // are written with all of their digits. Gristmill says which frames may have such numbers; all others are read as they come.
+  // place, or has BigInts or texts for such integers where the script exports `bigints = 'bigint'` or `'string'`. BigInts and large
+  // integers that main returns are written with all of their digits. Gristmill says which frames may have such numbers; all others
+  // are read as they come.
 
-  let hasBigInts = false;
+  const BIGINTS = ['error', 'string', 'bigint'];
+  let bigints = 'error';
+
+  // What a script exports as `bigints`.
+  const bigintsOf = (exported) => {
+    if (exported === undefined || exported === false) return 'error';
+    if (exported === true) return 'bigint';
+    if (BIGINTS.includes(exported)) return exported;
+    const error = new Error(`the script exports bigints = ${inspect(exported)}: give ${BIGINTS.map((name) => `'${name}'`).join(', ')}`);
+    throw Object.assign(error, { name: 'NoSuchOption', stack: '' });
+  };
 
   class InexactNumber extends Error {}
 
@@ -65,11 +76,11 @@
         return refused(text, token, names, 'which is beyond the largest number of JavaScript; pass it as text');
       }
       if (Number.isSafeInteger(number)) continue;
-      if (!hasBigInts) {
+      if (bigints === 'error') {
         return refused(text, token, names, 'which a JavaScript number cannot hold exactly; write `export const bigints = true` ' +
           'to get such integers as BigInt, or pass it as text');
       }
-      marked.push(text.slice(from, token.at), `"${mark()}${token.text}"`);
+      marked.push(text.slice(from, token.at), bigints === 'bigint' ? `"${mark()}${token.text}"` : `"${token.text}"`);
       from = token.at + token.text.length;
     }
     if (from === 0) return JSON.parse(text);

@@ -13,7 +13,7 @@
     }
     const own = script.finalize ?? script.default?.finalize;
     if (typeof own === 'function') finalize = own;
-    hasBigInts = (script.bigints ?? script.default?.bigints) === true;
+    bigints = bigintsOf(script.bigints ?? script.default?.bigints);
     let isAsync = types.isAsyncFunction(main);
     if (flow !== undefined) {
       crypto = await load('node:crypto');

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt, stream};
 use gristmill_operations::results::ResultsQuery;
 use gristmill_store::StoreError;
 use tokio::sync::OwnedSemaphorePermit;
@@ -62,6 +62,8 @@ pub async fn results(
         let text = text.map_err(|error| std::io::Error::other(error.to_string()));
         Some((text, (app, caller, batches)))
     });
+    // A compression of an empty answer asks for more after its end.
+    let lines = lines.fuse();
     Ok(([(header::CONTENT_TYPE, NDJSON_TYPE)], Body::from_stream(lines)).into_response())
 }
 

@@ -1,45 +1,16 @@
 //! The common parts of all submits: the trace of the request, and the stored jobs.
 
 use axum::http::HeaderMap;
-use gristmill_model::{BatchId, TraceParent};
+use gristmill_model::TraceParent;
 use gristmill_operations::JobCutter;
-use gristmill_operations::submit::Batches;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use gristmill_operations::submit::submitted;
+pub use gristmill_operations::submit::submitted::Submitted;
 
 use crate::app::App;
 use crate::error::ApiError;
 
 /// The header that names the trace of a request.
 const TRACEPARENT: &str = "traceparent";
-
-/// One batch of a submit. Its jobs are `batch:0` to `batch:(count - 1)`, in the order of the payloads.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct SubmittedBatch {
-    /// Its id.
-    pub batch: i64,
-    /// The position of its first job.
-    pub first_position: u32,
-    /// Its number of jobs.
-    pub count: u32,
-}
-
-/// The submitted jobs, which are on disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Submitted {
-    /// The number of jobs.
-    pub jobs: u64,
-    /// The id of the first of them.
-    #[schema(example = "42:0")]
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub first: String,
-    /// Their batches, in order.
-    pub batches: Vec<SubmittedBatch>,
-    /// For jobs with keys: the id of each, or of the job that stands for it, in order. (`jobs`, `first` and `batches`
-    /// describe the stored jobs only.)
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<String>>,
-}
 
 /// The trace of a request, if it is sampled. A malformed header is ignored, as the specification requires.
 pub fn traceparent(headers: &HeaderMap) -> Option<TraceParent> {
@@ -48,43 +19,9 @@ pub fn traceparent(headers: &HeaderMap) -> Option<TraceParent> {
     read.flatten()
 }
 
-/// Stores all jobs of a request, or none.
+/// Stores all jobs of a request, or none, and counts them.
 pub async fn store(cutter: JobCutter, app: &App) -> Result<Submitted, ApiError> {
-    let batch = |batch: BatchId, first_position, count| SubmittedBatch {
-        batch: batch.0,
-        first_position,
-        count,
-    };
-    let mut ids = None;
-    let batches: Vec<SubmittedBatch> = match cutter.finish()? {
-        Batches::Plain(mut batches) if batches.len() == 1 && batches[0].payloads.count() == 1 => {
-            let job = app.engine.submit_one(batches.remove(0)).await?;
-            vec![batch(job.batch, job.position, 1)]
-        }
-        Batches::Plain(batches) => {
-            let counts: Vec<u32> = batches.iter().map(|batch| batch.payloads.count()).collect();
-            let submitted = app.engine.submit_batches(batches).await?.into_iter().zip(counts);
-            submitted.map(|(id, count)| batch(id, 0, count)).collect()
-        }
-        Batches::Keyed(batches) => {
-            let submitted = app.engine.submit_keyed(batches).await?;
-            let jobs = submitted.iter().flat_map(|submitted| &submitted.jobs);
-            ids = Some(jobs.map(ToString::to_string).collect());
-            let stored = submitted.iter();
-            stored
-                .filter_map(|submitted| Some(batch(submitted.batch?, 0, submitted.count)))
-                .collect()
-        }
-    };
-    let jobs = batches.iter().map(|batch| u64::from(batch.count)).sum();
-    app.metrics.submitted(jobs);
-    let first = batches
-        .first()
-        .map(|first| format!("{}:{}", first.batch, first.first_position));
-    Ok(Submitted {
-        jobs,
-        first: first.unwrap_or_default(),
-        batches,
-        ids,
-    })
+    let submitted = submitted::store(cutter, &app.engine).await?;
+    app.metrics.submitted(submitted.jobs);
+    Ok(submitted)
 }

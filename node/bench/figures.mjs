@@ -1,0 +1,148 @@
+// Measures the package beside other queues of Node, each in a process of its own, one after the other, and writes a report.
+// `node figures.mjs [--output FILE] [--quick]`; NODE_BENCH_URL is a private PostgreSQL.
+
+import { execFile, execFileSync } from "node:child_process";
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { cpus, tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+
+const run = promisify(execFile);
+const ROOT = new URL("../..", import.meta.url).pathname;
+const FOLDER = join(ROOT, "build/node/bench");
+const url = process.env.NODE_BENCH_URL;
+const isQuick = process.argv.includes("--quick");
+const output = process.argv[process.argv.indexOf("--output") + 1];
+const RUNS = isQuick ? 1 : 3;
+const scale = (jobs) => (isQuick ? Math.max(50, Math.floor(jobs / 20)) : jobs);
+
+/** The driver of another queue, installed from the npm registry by its lock file. */
+function installed(name) {
+  const folder = join(FOLDER, name);
+  mkdirSync(folder, { recursive: true });
+  copyFileSync(join(ROOT, "bench/peers/node_order.mjs"), join(FOLDER, "node_order.mjs"));
+  const source = join(ROOT, "bench/peers", name);
+  for (const file of ["package.json", "package-lock.json", "peer.mjs"]) copyFileSync(join(source, file), join(folder, file));
+  if (!existsSync(join(folder, "node_modules"))) {
+    execFileSync("npm", ["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"], { cwd: folder });
+  }
+  return join(folder, "peer.mjs");
+}
+
+const gristmill = new URL("peer.mjs", import.meta.url).pathname;
+const PEERS = ["plainjob", "graphile-worker", "pg-boss"];
+
+const SQLITE = { synchronous: "FULL", batch_jobs: 1_000, callers: 1 };
+const POSTGRES = { batch_jobs: 1_000, callers: 1 };
+const rows = [
+  ["`submitMany` of 100-byte objects, SQLite", "submit_many", SQLITE, { gristmill: 1_000_000, plainjob: 200_000 }, 1_000_000],
+  ["drain of no-ops, SQLite", "drain", SQLITE, { gristmill: 1_000_000, plainjob: 100_000 }, 400_000],
+  ["one submit at a time, one caller, SQLite (NORMAL)", "submit_single", { ...SQLITE, synchronous: "NORMAL" },
+    { gristmill: 20_000, plainjob: 20_000 }, null],
+  ["awaited single job, SQLite: p50", "awaited", SQLITE, { gristmill: 1_000 }, 1, "p50_ms"],
+  ["awaited single job, SQLite: p99", "awaited", SQLITE, { gristmill: 1_000 }, 4, "p99_ms"],
+  ["`submitMany` of 100-byte objects, PostgreSQL", "submit_many", POSTGRES,
+    { gristmill: 1_000_000, "graphile-worker": 50_000, "pg-boss": 50_000 }, 700_000],
+  ["drain of no-ops, PostgreSQL", "drain", POSTGRES, { gristmill: 1_000_000, "graphile-worker": 50_000, "pg-boss": 50_000 }, 300_000],
+  ["awaited single job, PostgreSQL: p50", "awaited", POSTGRES, { gristmill: 1_000 }, 3, "p50_ms"],
+  ["awaited single job, PostgreSQL: p99", "awaited", POSTGRES, { gristmill: 1_000 }, 8, "p99_ms"],
+  ["jobs of 10 ms, 64 at once, SQLite: time beside the bound", "drain", { ...SQLITE, workers_max: 64, sleep_ms: 10 },
+    { gristmill: 12_800 }, 1.03, "bound"],
+];
+
+let databases = 0;
+
+async function measured(name, work, order, jobs) {
+  const folder = mkdtempSync(join(tmpdir(), "gristmill-bench-"));
+  const driver = name === "gristmill" ? gristmill : installed(name);
+  const ofPeer = work === "submit_many" && name !== "gristmill" ? "submit_batches" : work;
+  const full = { ...order, work: ofPeer, jobs, warm_up_jobs: Math.ceil(jobs / 10) };
+  if (order.synchronous === undefined) {
+    const database = `bench_${process.pid}_${databases++}`;
+    execFileSync("psql", [url, "--quiet", "--command", `CREATE DATABASE ${database}`]);
+    const address = new URL(url);
+    address.pathname = `/${database}`;
+    full.url = address.href;
+  } else {
+    full.store = join(folder, "jobs.db");
+  }
+  try {
+    const { stdout } = await run(process.execPath, [driver, JSON.stringify(full)], { cwd: join(driver, ".."), timeout: 600_000 });
+    return JSON.parse(stdout.trim().split("\n").at(-1));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+const median = (values) => [...values].sort((left, right) => left - right)[Math.floor(values.length / 2)];
+const three = (value) => Number(value.toPrecision(3)).toLocaleString("en-US", { maximumFractionDigits: 2 });
+
+const lines = [];
+const kept = new Map();
+for (const [title, work, order, contenders, target, figure] of rows) {
+  if (order.synchronous === undefined && url === undefined) continue;
+  const found = {};
+  for (const [name, jobs] of Object.entries(contenders)) {
+    const key = JSON.stringify([name, work, order]);
+    if (!kept.has(key)) {
+      const answers = [];
+      for (let turn = 0; turn < RUNS; turn++) answers.push(await measured(name, work, order, scale(jobs)));
+      kept.set(key, answers);
+    }
+    found[name] = median(kept.get(key).map((answer) => {
+      if (figure === "bound") return answer.seconds / ((answer.jobs * order.sleep_ms) / 1_000 / order.workers_max);
+      return figure === undefined ? answer.jobs / answer.seconds : answer[figure];
+    }));
+    console.error(title, name, three(found[name]));
+  }
+  const unit = figure === undefined ? " jobs/s" : figure === "bound" ? "" : " ms";
+  const { gristmill: ours, ...others } = found;
+  const beside = Object.entries(others).map(([name, value]) => `${name} ${three(value)}`).join(", ") || "–";
+  const best = Math.max(0, ...Object.values(others));
+  const isMet = target === null ? ours >= 1.2 * best : figure === undefined ? ours >= target : ours <= target;
+  const wanted = target === null ? "1.2 times plainjob" : `${figure === undefined ? "" : "at most "}${three(target)}${unit}`;
+  const ratio = best > 0 ? three(ours / best) : "–";
+  lines.push(`| ${title} | ${three(ours)}${unit} | ${beside} | ${ratio} | ${wanted} | ${isMet ? "yes" : "no"} |`);
+}
+
+// Import, memory of an idle worker, size of the tarball.
+const idle = `const began = performance.now();
+const { App } = await import("gristmill");
+const import_ms = performance.now() - began;
+const app = new App(process.argv[1]);
+app.job("noop", () => {});
+const worker = await app.worker();
+await new Promise((resolve) => setTimeout(resolve, 500));
+console.log(JSON.stringify({ import_ms, megabytes: process.memoryUsage().rss / 1e6 }));
+await worker.stop();
+await app.close();`;
+const folder = mkdtempSync(join(tmpdir(), "gristmill-bench-"));
+const inPackage = { cwd: new URL("..", import.meta.url).pathname };
+const { stdout } = await run(process.execPath, ["--input-type=module", "-e", idle, join(folder, "jobs.db")], inPackage);
+rmSync(folder, { recursive: true, force: true });
+const small = JSON.parse(stdout);
+const tarball = join(ROOT, "build/node/gristmill-0.1.0.tgz");
+for (const [title, value, unit, most] of [
+  ["import", small.import_ms, " ms", 60],
+  ["memory of an idle worker, with Node's own", small.megabytes, " MB", 60],
+  ["tarball", existsSync(tarball) ? statSync(tarball).size / 1e6 : NaN, " MB", 15],
+]) lines.push(`| ${title} | ${three(value)}${unit} | – | – | at most ${most}${unit} | ${value <= most ? "yes" : "no"} |`);
+
+function version(name) {
+  const lock = JSON.parse(readFileSync(join(ROOT, "bench/peers", name, "package-lock.json"), "utf8"));
+  return lock.packages[`node_modules/${name}`].version;
+}
+
+const times = RUNS === 1 ? "once" : `${RUNS} times; the median counts`;
+const report = `# The package for Node, measured
+
+\`make bench-node\` writes this. Each contender runs in a process of its own, one after the other, ${times}. Gristmill
+commits synchronously (\`synchronous=FULL\`, PostgreSQL's \`fsync\`), and so do the others. Peers submit in batches of 1,000, and run
+fewer jobs. Node ${process.version.slice(1)}, ${cpus().length} processors; ${PEERS.map((name) => `${name} ${version(name)}`).join(", ")}.
+
+| work | Gristmill | peers | times the best | target | met |
+| --- | --- | --- | --- | --- | --- |
+${lines.join("\n")}
+`;
+console.log(report);
+if (process.argv.includes("--output")) writeFileSync(output, report);

@@ -1,0 +1,208 @@
+// Handles of submitted jobs.
+
+import type { Backend, Ended, Submitted } from './backend.js';
+import { WAIT_MS_MAX } from './backend.js';
+import { JobFailed, NotFound, ResultTimeout, type Span, milliseconds } from './errors.js';
+import type { JobDetails } from './operations.js';
+import { decode } from './values/decode.js';
+import type { BigInts } from './values/encode.js';
+
+/** How to wait for a result. */
+export interface WaitOptions {
+  /** How long; without a limit by default. */
+  timeout?: Span;
+  /** Gives the wait up. The job goes on. */
+  signal?: AbortSignal;
+}
+
+/** What handles need of their application. @internal */
+export interface HandleOwner {
+  readonly bigints: BigInts;
+  backend(): Promise<Backend>;
+  details(job: string): Promise<JobDetails | null>;
+  cancel(...jobs: string[]): Promise<number>;
+}
+
+/** Converts the value of a job, by its schema. @internal */
+export type Convert = (value: unknown) => unknown;
+
+/** Waits in turns that are short enough for a process to end soon after the wait was given up. */
+async function waiting<T>(options: WaitOptions, what: string, turn: (waitMs: number) => Promise<T | null>): Promise<T> {
+  const untilMs = options.timeout === undefined ? Infinity : performance.now() + milliseconds(options.timeout, '`timeout`');
+  const { signal } = options;
+  let giveUp: (() => void) | undefined;
+  const givenUp = signal === undefined ? null : new Promise<never>((_, reject) => {
+    giveUp = () => reject(signal.reason as Error);
+    signal.addEventListener('abort', giveUp, { once: true });
+  });
+  givenUp?.catch(() => {});
+  try {
+    for (;;) {
+      signal?.throwIfAborted();
+      const leftMs = untilMs - performance.now();
+      const next = turn(Math.max(0, Math.min(leftMs, WAIT_MS_MAX)));
+      const found = await (givenUp === null ? next : Promise.race([next, givenUp]));
+      if (found !== null) return found;
+      if (leftMs <= 0) {
+        throw new ResultTimeout(`${what} not ended after ${options.timeout}; a worker that runs the kind continues`);
+      }
+    }
+  } finally {
+    if (giveUp !== undefined) signal!.removeEventListener('abort', giveUp);
+  }
+}
+
+/** A submitted job. */
+export class Handle<R = unknown> {
+  /** @internal */
+  constructor(
+    private readonly owner: HandleOwner,
+    /** The job's id, such as "42:7", as the command line shows it. */
+    readonly id: string,
+    private readonly convert: Convert | null = null,
+  ) {}
+
+  /** Waits for the job's end, and returns its result. Throws `JobFailed` where it ended otherwise. */
+  async result(options: WaitOptions = {}): Promise<R> {
+    const backend = await this.owner.backend();
+    const ended = await waiting(options, `job ${this.id} has`, (waitMs) => backend.waitJob(this.id, waitMs, options.signal));
+    return await this.concluded(ended) as R;
+  }
+
+  /** @internal */
+  concluded(ended: Ended): unknown {
+    if (ended.state !== 'completed') throw new JobFailed(this.id, ended.state, ended.error);
+    const value = decode(ended.value ?? 'null', 'result', this.owner.bigints);
+    return this.convert === null ? value : this.convert(value);
+  }
+
+  /** The job's state, such as "waiting" or "completed". */
+  async state(): Promise<string> {
+    return (await this.known()).state;
+  }
+
+  /** What the job logged in its last attempt; null where it logged nothing. */
+  async log(): Promise<string | null> {
+    const details = await this.known();
+    return details.log ?? details.failures.at(-1)?.log ?? null;
+  }
+
+  /** Everything that is known of the job; null where it was pruned. */
+  details(): Promise<JobDetails | null> {
+    return this.owner.details(this.id);
+  }
+
+  private async known(): Promise<JobDetails> {
+    const details = await this.details();
+    if (details === null) throw new NotFound(`job ${this.id} does not exist, or was pruned`);
+    return details;
+  }
+
+  /** Cancels the job; whether it had not ended. */
+  async cancel(): Promise<boolean> {
+    return await this.owner.cancel(this.id) > 0;
+  }
+
+  /** The job, in the form for `after`. */
+  get prerequisites(): readonly string[] {
+    return [this.id];
+  }
+
+  toString(): string {
+    return this.id;
+  }
+}
+
+/** Jobs of one batch. */
+interface Part {
+  readonly batch: number;
+  readonly first: number;
+  readonly count: number;
+}
+
+/** The jobs of one `submitMany`, in the order of the items. Handles are made when they are asked for. */
+export class Handles<R = unknown> implements Iterable<Handle<R>> {
+  private readonly parts: Part[];
+  private readonly isAlone: boolean;
+
+  /** @internal */
+  constructor(
+    private readonly owner: HandleOwner,
+    batches: Submitted['batches'],
+    private readonly convert: Convert | null = null,
+  ) {
+    this.parts = batches.map(({ batch, first_position: first, count }) => ({ batch, first, count }));
+    this.isAlone = this.parts.length === 1 && this.parts[0]!.count === 1;
+  }
+
+  /** The number of jobs. */
+  get length(): number {
+    return this.parts.reduce((sum, part) => sum + part.count, 0);
+  }
+
+  /** The handle of the item with this number; the last one's for -1. */
+  at(index: number): Handle<R> | undefined {
+    let place = index < 0 ? index + this.length : index;
+    if (place < 0) return undefined;
+    for (const { batch, first, count } of this.parts) {
+      if (place < count) return new Handle<R>(this.owner, `${batch}:${first + place}`, this.convert);
+      place -= count;
+    }
+    return undefined;
+  }
+
+  *[Symbol.iterator](): Iterator<Handle<R>> {
+    for (const { batch, first, count } of this.parts) {
+      for (let position = first; position < first + count; position++) {
+        yield new Handle<R>(this.owner, `${batch}:${position}`, this.convert);
+      }
+    }
+  }
+
+  /** Waits for the end of all jobs, and returns their results in order. Throws the `JobFailed` of the first that failed. */
+  async results(options: WaitOptions = {}): Promise<R[]> {
+    const results: R[] = [];
+    const untilMs = options.timeout === undefined ? Infinity : performance.now() + milliseconds(options.timeout, '`timeout`');
+    for (const part of this.parts) {
+      const timeout: WaitOptions = untilMs === Infinity ? {} : { timeout: `${Math.max(0, Math.ceil(untilMs - performance.now()))}ms` };
+      for (const value of await this.resultsOf(part, { ...options, ...timeout })) results.push(value as R);
+    }
+    return results;
+  }
+
+  private async resultsOf({ batch, first, count }: Part, options: WaitOptions): Promise<unknown[]> {
+    if (this.isAlone) return [await new Handle(this.owner, `${batch}:${first}`, this.convert).result(options)];
+    const backend = await this.owner.backend();
+    const lines = await waiting(options, `jobs of batch ${batch} have`, async (waitMs) => {
+      const request = JSON.stringify({ batches: String(batch), wait_ms: Math.ceil(waitMs) });
+      const answer = await backend.ask('results', '', request);
+      const lines = decode(answer, 'results', this.owner.bigints) as ResultLine[];
+      return lines.length < count ? null : lines;
+    });
+    const failed = lines.find((line) => line.state !== 'completed');
+    if (failed !== undefined) throw new JobFailed(failed.job, failed.state, failed.error ?? null);
+    const values = lines.map((line) => line.value);
+    return this.convert === null ? values : Promise.all(values.map(this.convert));
+  }
+
+  /** Cancels the jobs that have not ended; how many that were. */
+  async cancel(): Promise<number> {
+    let cancelled = 0;
+    const all = [...this].map((handle) => handle.id);
+    const PORTION = 10_000;
+    for (let at = 0; at < all.length; at += PORTION) cancelled += await this.owner.cancel(...all.slice(at, at + PORTION));
+    return cancelled;
+  }
+
+  /** The batches, in the form for `after`. */
+  get prerequisites(): readonly string[] {
+    return this.isAlone ? [this.at(0)!.id] : this.parts.map((part) => String(part.batch));
+  }
+}
+
+interface ResultLine {
+  job: string;
+  state: string;
+  value?: unknown;
+  error?: { type: string; message: string; traceback?: string };
+}

@@ -1,0 +1,340 @@
+// A worker's ways to a server: claims and reports as JSON, as workers in any language send them.
+
+import type { Channel, Message, Plan } from '../backend.js';
+import { InvalidValue, NotFound, StoreError, WorkerError } from '../errors.js';
+import { Unreadable, decode } from '../values/decode.js';
+import type { Identity } from '../work/context.js';
+import type { Described } from '../work/describe.js';
+import { type Connection, pause } from './connection.js';
+
+/** The longest wait of a claim for a job. Milliseconds. */
+const CLAIM_WAIT_MS = 20_000;
+// Jobs of one claim and outcomes of one report at most.
+const CLAIM_JOBS_MAX = 1_000, REPORT_OUTCOMES_MAX = 1_000;
+/** The work that is held beyond the free slots, as the time to run it. */
+const WINDOW_MS = 200;
+/** The pause after a claim or a report that failed. Milliseconds. */
+const AGAIN_MS = 1_000;
+/** Reports that fail for this long end the worker: others have its jobs. Milliseconds. */
+const REPORTS_FAIL_MS_MAX = 60_000;
+
+interface ClaimedJob {
+  job: string;
+  lease: number;
+  attempt: number;
+  kind: string;
+  queue: string;
+  group?: string;
+  payload: unknown;
+  timeout_ms?: number;
+  deadline?: number;
+  traceparent?: string;
+  key?: string;
+  tags?: Record<string, string>;
+  memo?: unknown;
+}
+
+interface Claimed {
+  worker: number;
+  heartbeat_every_ms: number;
+  jobs: ClaimedJob[];
+  cancelled: string[];
+}
+
+interface Held {
+  worker: number;
+  job: ClaimedJob;
+}
+
+/** A worker of a server. @internal */
+export class RemoteChannel implements Channel {
+  private messages: Message[] = [];
+  private worker: number | null = null;
+  private next = 0;
+  /** The unanswered jobs of each micro-batch, by place. */
+  private readonly microBatches = new Map<number, (Held | undefined)[]>();
+  /** Where each unanswered job is, by its id. */
+  private readonly places = new Map<string, { number: number; place: number }>();
+  /** The outcomes of each worker that are not reported, as JSON. */
+  private readonly outcomes = new Map<number, string[]>();
+  private readonly stopping = new AbortController();
+  private stirred: (() => void) | null = null;
+  private failure: Error | null = null;
+  private readonly totals = { completed: 0, failed: 0 };
+  private readonly ending: Promise<{ completed: number; failed: number }>;
+  private readonly slots: number;
+  private endedLately = 0;
+  private windowJobs = 0;
+  private heartbeatEveryMs = 5_000;
+  private isReporting = false;
+
+  constructor(private readonly connection: Connection, private readonly plan: Plan, private readonly wake: () => void) {
+    this.slots = plan.kinds.reduce((sum, kind) => sum + kind.concurrency, 0);
+    this.ending = this.run();
+    this.ending.catch(() => {});
+  }
+
+  take(): Message[] {
+    const { messages } = this;
+    this.messages = [];
+    return messages;
+  }
+
+  stop(): void {
+    this.stopping.abort();
+    for (const number of this.microBatches.keys()) this.push({ what: 'drain', number, kind: 0, count: 0 });
+    this.stir();
+  }
+
+  ended(): Promise<{ completed: number; failed: number }> {
+    return this.ending;
+  }
+
+  progress(): void {
+    // Only a report of an outcome reaches the server in this way.
+  }
+
+  fail(_: number, reason: string): void {
+    this.failure ??= new WorkerError(reason);
+    this.stop();
+  }
+
+  answer(number: number, places: Uint32Array, durationsUs: Uint32Array, values: string, others: string | null): void {
+    const texts = places.length === 0 ? [] : values.slice(1, -1).split('\n,');
+    const { failed = [], released = [], returned = [], logs = [] } = (others === null ? {} : JSON.parse(others)) as {
+      failed?: { position: number; error: Described; duration_us: number }[];
+      released?: number[];
+      returned?: number[];
+      logs?: { position: number; text: string }[];
+    };
+    const logOf = new Map(logs.map((log) => [log.position, log.text]));
+    const logged = (place: number): string => {
+      const text = logOf.get(place);
+      return text === undefined ? '' : `,"log":${JSON.stringify(text)}`;
+    };
+    places.forEach((place, at) => {
+      this.put(number, place, `"value":${texts[at]},"duration_ms":${durationsUs[at]! / 1000}${logged(place)}`);
+      this.totals.completed++;
+    });
+    for (const { position, error, duration_us: durationUs } of failed) {
+      this.put(number, position, `"error":${JSON.stringify(error)},"duration_ms":${durationUs / 1000}${logged(position)}`);
+      this.totals.failed++;
+    }
+    for (const place of [...released, ...returned]) this.put(number, place, '"released":true');
+    this.endedLately += places.length + failed.length;
+    void this.report();
+    this.stir();
+  }
+
+  private put(number: number, place: number, outcome: string): void {
+    const held = this.microBatches.get(number)?.[place];
+    if (held === undefined) return;
+    this.microBatches.get(number)![place] = undefined;
+    const { worker, job } = held;
+    this.places.delete(job.job);
+    const listed = this.outcomes.get(worker) ?? [];
+    listed.push(`{"job":"${job.job}","lease":${job.lease},"attempt":${job.attempt},${outcome}}`);
+    this.outcomes.set(worker, listed);
+  }
+
+  private push(message: Message): void {
+    this.messages.push(message);
+    // The worker takes messages in a turn of its own.
+    if (this.messages.length === 1) queueMicrotask(this.wake);
+  }
+
+  private stir(): void {
+    this.stirred?.();
+    this.stirred = null;
+  }
+
+  private waitForStir(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.stirred = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  // --- claims ---
+
+  private async run(): Promise<{ completed: number; failed: number }> {
+    const measuring = setInterval(() => {
+      this.windowJobs = Math.ceil((this.endedLately * WINDOW_MS) / 1_000);
+      this.endedLately = 0;
+    }, 1_000);
+    let beatAt = performance.now();
+    try {
+      while (!this.stopping.signal.aborted) {
+        const room = this.slots + this.windowJobs - this.places.size;
+        if (room > 0 && !await this.claim(Math.min(room, CLAIM_JOBS_MAX))) break;
+        if (room <= 0) await this.waitForStir(this.heartbeatEveryMs);
+        if (performance.now() - beatAt >= this.heartbeatEveryMs && this.places.size > 0) {
+          await this.beat();
+          beatAt = performance.now();
+        }
+      }
+      while (this.places.size > 0 || this.isReporting) {
+        await this.waitForStir(this.heartbeatEveryMs);
+        if (this.places.size > 0) await this.beat();
+      }
+    } finally {
+      clearInterval(measuring);
+    }
+    if (this.worker !== null) await this.connection.send('DELETE', `/workers/${this.worker}`).catch(() => {});
+    if (this.failure !== null) throw this.failure;
+    return this.totals;
+  }
+
+  /** Claims jobs; false where the worker ends, because there are none. */
+  private async claim(jobsMax: number): Promise<boolean> {
+    const isIdle = this.places.size === 0 && !this.isReporting;
+    const ends = this.plan.until !== 'stopped';
+    const waitMs = ends ? 0 : isIdle ? CLAIM_WAIT_MS : Math.min(CLAIM_WAIT_MS, this.heartbeatEveryMs);
+    const body = JSON.stringify({
+      ...this.worker === null ? { name: this.plan.name } : { worker: this.worker },
+      kinds: this.plan.kinds.map((kind) => kind.kind),
+      queues: this.plan.queues,
+      jobs_max: jobsMax,
+      wait_ms: waitMs,
+    });
+    let answer: string;
+    try {
+      answer = await this.connection.send('POST', '/claims', { body, waitMs, signal: this.stopping.signal });
+    } catch (error) {
+      if (this.stopping.signal.aborted) return true;
+      if (error instanceof NotFound || (error instanceof StoreError && error.cause !== undefined)) {
+        // Without an answer, the worker claims as a new one. The server releases the old one's jobs when it is silent.
+        this.worker = null;
+        await pause(AGAIN_MS, this.stopping.signal);
+        return true;
+      }
+      this.failure = error as Error;
+      return false;
+    }
+    const claimed = this.deliver(answer);
+    if (claimed > 0 || !ends) return true;
+    if (this.places.size > 0) {
+      // What runs may submit more.
+      await this.waitForStir(this.heartbeatEveryMs);
+      return true;
+    }
+    if (this.isReporting || this.outcomes.size > 0) {
+      await this.waitForStir(AGAIN_MS);
+      return true;
+    }
+    return false;
+  }
+
+  /** Hands claimed jobs to the worker; how many there were. */
+  private deliver(answer: string): number {
+    const claimed = decode(answer, 'claim', 'bigint') as Claimed;
+    this.worker = claimed.worker;
+    this.heartbeatEveryMs = Number(claimed.heartbeat_every_ms);
+    this.cancel(claimed.cancelled);
+    const groups = new Map<string, ClaimedJob[]>();
+    for (const job of claimed.jobs) {
+      const name = `${job.kind}\n${job.timeout_ms ?? ''}`;
+      const group = groups.get(name);
+      if (group === undefined) groups.set(name, [job]);
+      else group.push(job);
+    }
+    for (const jobs of groups.values()) this.hand(jobs, claimed.worker);
+    return claimed.jobs.length;
+  }
+
+  private hand(jobs: ClaimedJob[], worker: number): void {
+    const number = this.next++;
+    const kind = this.plan.kinds.findIndex((one) => one.kind === jobs[0]!.kind);
+    this.microBatches.set(number, jobs.map((job) => ({ worker, job })));
+    jobs.forEach((job, place) => this.places.set(job.job, { number, place }));
+    for (const [earlier, held] of this.microBatches) {
+      if (held.every((one) => one === undefined)) this.microBatches.delete(earlier);
+    }
+    this.push({
+      what: 'run',
+      number,
+      kind,
+      count: jobs.length,
+      values: jobs.map((job) => job.memo === undefined ? job.payload : new Unreadable(
+        new InvalidValue('the children of this job have ended, and its handler cannot finalize: run it as a script', 'memo'),
+      )),
+      identities: jobs.map(identityOf),
+      timeoutMs: jobs[0]!.timeout_ms ?? 0,
+    });
+  }
+
+  private cancel(jobs: readonly string[]): void {
+    for (const job of jobs) {
+      const at = this.places.get(job);
+      if (at !== undefined) this.push({ what: 'cancel', number: at.number, kind: 0, count: 0, places: [at.place] });
+    }
+  }
+
+  // --- reports ---
+
+  private async report(): Promise<void> {
+    if (this.isReporting) return;
+    this.isReporting = true;
+    let failingSince: number | null = null;
+    // Outcomes of this turn of the event loop leave together.
+    await pause(0);
+    for (let next; (next = this.outcomes.entries().next().value) !== undefined;) {
+      const [worker, listed] = next;
+      const portion = listed.slice(0, REPORT_OUTCOMES_MAX);
+      const body = `{"worker":${worker},"outcomes":[${portion.join(',')}]}`;
+      try {
+        const answer = await this.connection.send('POST', '/reports', { body, isRepeatable: true });
+        this.cancel((JSON.parse(answer) as { cancelled: string[] }).cancelled);
+        failingSince = null;
+      } catch (error) {
+        failingSince ??= performance.now();
+        const isLost = error instanceof StoreError && error.cause === undefined;
+        if (!isLost && performance.now() - failingSince < REPORTS_FAIL_MS_MAX) {
+          await pause(AGAIN_MS);
+          continue;
+        }
+        // Other workers get these jobs, or have them.
+        if (!(error instanceof NotFound)) this.failure ??= error as Error;
+      }
+      if (portion.length === listed.length) this.outcomes.delete(worker);
+      else listed.splice(0, portion.length);
+    }
+    this.isReporting = false;
+    this.stir();
+  }
+
+  private async beat(): Promise<void> {
+    if (this.worker === null) return;
+    try {
+      const answer = await this.connection.send('POST', `/workers/${this.worker}/heartbeat`, { body: '{}', isRepeatable: true });
+      const { revoked, drain } = JSON.parse(answer) as { revoked: { batch: number; positions: string }[]; drain?: boolean };
+      for (const { batch, positions } of revoked) {
+        for (const run of String(positions).split(',')) {
+          const [first, last = first] = run.split('-').map(Number) as [number, number?];
+          for (let position = first; position <= last; position++) this.cancel([`${batch}:${position}`]);
+        }
+      }
+      if (drain === true) this.stop();
+    } catch (error) {
+      if (error instanceof NotFound) this.worker = null;
+    }
+  }
+}
+
+function identityOf(job: ClaimedJob): Identity {
+  return {
+    id: job.job,
+    attempt: job.attempt,
+    key: job.key ?? null,
+    batch: Number(job.job.split(':', 1)[0]),
+    kind: job.kind,
+    queue: job.queue,
+    group: job.group ?? null,
+    tags: Object.freeze(job.tags ?? {}),
+    deadline: job.deadline === undefined ? null : job.deadline / 1000,
+    traceparent: job.traceparent ?? null,
+  };
+}

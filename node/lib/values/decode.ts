@@ -1,0 +1,110 @@
+// JSON as JavaScript's values, without a silent change of integers that a number does not hold exactly.
+
+import { InvalidValue } from '../errors.js';
+import { type BigInts, encode, within } from './encode.js';
+
+// Texts that may have such numbers are read number by number; all others are read as they come.
+const MAY_BE_INEXACT = /(?:^|[[,:\s-])\d{16}|\d{309}|\d[eE]\+?\d{3}/;
+
+interface Token { readonly text: string; readonly at: number }
+
+/** The tokens of valid JSON that its values and their places consist of. */
+function* tokens(text: string): Generator<Token> {
+  const token = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*|[[\]{},:]/g;
+  for (let found; (found = token.exec(text)) !== null;) yield { text: found[0], at: found.index };
+}
+
+/** Where in a value a number lies, such as `payload.ids[3]`. */
+function placeOf(text: string, at: number, what: string): string {
+  const path: (string | number)[] = [];
+  let last = '';
+  for (const token of tokens(text)) {
+    if (token.at === at) break;
+    const top = path[path.length - 1];
+    if (token.text === '[') path.push(0);
+    else if (token.text === '{') path.push('');
+    else if (token.text === ']' || token.text === '}') path.pop();
+    else if (token.text === ':') path[path.length - 1] = JSON.parse(last) as string;
+    else if (token.text === ',' && typeof top === 'number') path[path.length - 1] = top + 1;
+    last = token.text;
+  }
+  return path.reduce<string>(within, what).slice(0, 200);
+}
+
+function refused(text: string, token: Token, what: string, reason: string): InvalidValue {
+  const digits = token.text.length > 60 ? `${token.text.slice(0, 60)}…` : token.text;
+  const path = placeOf(text, token.at, what);
+  return new InvalidValue(`${path} is ${digits}, ${reason}`, path);
+}
+
+const MARK = `gristmill-${Math.random().toString(36).slice(2)}${Math.random().toString(36).slice(2)}:`;
+
+const toBigInt = (_: string, part: unknown) => (
+  typeof part === 'string' && part.startsWith(MARK) ? BigInt(part.slice(MARK.length)) : part
+);
+
+/** One value, whose numbers are looked at one by one. */
+function decodeExactly(text: string, what: string, bigints: BigInts, hasFar: boolean): unknown {
+  const marked: string[] = [];
+  let from = 0;
+  for (const token of tokens(text)) {
+    if (!/^[-\d]/.test(token.text)) continue;
+    const number = Number(token.text);
+    if (!/^-?\d+$/.test(token.text)) {
+      if (Number.isFinite(number)) continue;
+      if (hasFar) {
+        marked.push(text.slice(from, token.at), `"${token.text}"`);
+        from = token.at + token.text.length;
+        continue;
+      }
+      throw refused(text, token, what, 'which is beyond the largest number of JavaScript: pass it as text');
+    }
+    if (Number.isSafeInteger(number)) continue;
+    if (bigints === 'error') {
+      const remedy = 'give `bigints: "bigint"` or `bigints: "string"` to the App';
+      throw refused(text, token, what, `which a JavaScript number does not hold exactly: ${remedy}`);
+    }
+    marked.push(text.slice(from, token.at), bigints === 'bigint' ? `"${MARK}${token.text}"` : `"${token.text}"`);
+    from = token.at + token.text.length;
+  }
+  if (from === 0) return JSON.parse(text);
+  return JSON.parse(marked.join('') + text.slice(from), bigints === 'bigint' ? toBigInt : undefined);
+}
+
+/**
+ * The value of a JSON text. `what` names it in errors. With `hasFar`, numbers beyond the largest one are texts instead of an error.
+ * @internal
+ */
+export function decode(text: string, what: string, bigints: BigInts, hasFar = false): unknown {
+  return MAY_BE_INEXACT.test(text) ? decodeExactly(text, what, bigints, hasFar) : JSON.parse(text);
+}
+
+/** Stands for a payload that is refused. @internal */
+export class Unreadable {
+  constructor(readonly error: Error) {}
+}
+
+/** The values of a packed array, in which each item is on a line. @internal */
+export function decodePacked(text: string, what: string, bigints: BigInts): unknown[] {
+  if (!MAY_BE_INEXACT.test(text)) return JSON.parse(text) as unknown[];
+  return text.slice(1, -1).split('\n,').map((item) => {
+    try {
+      return decode(item, what, bigints);
+    } catch (error) {
+      return new Unreadable(error as Error);
+    }
+  });
+}
+
+/** Values that were read with BigInts, as an application wants them. @internal */
+export function withRule(values: unknown[], what: string, bigints: BigInts): unknown[] {
+  if (bigints === 'bigint') return values;
+  return values.map((value) => {
+    if (value instanceof Unreadable) return value;
+    try {
+      return decode(encode(value, what, 'bigint'), what, bigints);
+    } catch (error) {
+      return new Unreadable(error as Error);
+    }
+  });
+}

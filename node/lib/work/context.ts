@@ -1,0 +1,183 @@
+// A job as its handler sees it.
+
+import { encode } from '../values/encode.js';
+import type { MicroBatch } from './micro-batch.js';
+
+/** How far a job is. */
+export interface Progress {
+  /** The finished work, in any unit. */
+  done?: number;
+  /** The total work, in the same unit. */
+  total?: number;
+  /** From 0 to 1; without it, `done` of `total` counts. */
+  fraction?: number;
+  message?: string;
+}
+
+/** A job's word on how far it is, at most this often. */
+const PROGRESS_EVERY_MS = 10;
+/** The log of one job, at most. Later lines are dropped. */
+const LOG_CHARACTERS_MAX = 60_000;
+
+/** The job that runs. */
+export class JobContext {
+  /** @internal */
+  isAnswered = false;
+  /** @internal */
+  begunAt = 0;
+  /** @internal */
+  timer: ReturnType<typeof setTimeout> | undefined = undefined;
+  /** @internal */
+  logged = '';
+  private controller: AbortController | undefined = undefined;
+  private saidAt = -Infinity;
+
+  /** @internal */
+  constructor(
+    /** @internal */
+    readonly microBatch: MicroBatch,
+    /** @internal */
+    readonly place: number,
+  ) {}
+
+  /** The id of the job, such as "42:7": the same on every attempt. */
+  get id(): string {
+    return this.known.id;
+  }
+
+  /** The number of this attempt, from 1. */
+  get attempt(): number {
+    return this.known.attempt;
+  }
+
+  /** The batch of the job. */
+  get batch(): number {
+    return this.known.batch;
+  }
+
+  /** The kind of the job. */
+  get kind(): string {
+    return this.known.kind;
+  }
+
+  /** The queue of the job. */
+  get queue(): string {
+    return this.known.queue;
+  }
+
+  /** The deduplication key; null for a job without. */
+  get key(): string | null {
+    return this.known.key;
+  }
+
+  /** The tenant; null for a job without. */
+  get group(): string | null {
+    return this.known.group;
+  }
+
+  /** The tags of the job. */
+  get tags(): Readonly<Record<string, string>> {
+    return this.known.tags;
+  }
+
+  /** The time by which the job has to have completed; null without one. */
+  get deadline(): Date | null {
+    return this.known.deadline === null ? null : new Date(this.known.deadline * 1000);
+  }
+
+  /** The trace context of the job; null without one. */
+  get traceparent(): string | null {
+    return this.known.traceparent;
+  }
+
+  /** Aborts when the attempt exceeds its timeout, or when the job is cancelled. */
+  get signal(): AbortSignal {
+    this.controller ??= new AbortController();
+    return this.controller.signal;
+  }
+
+  /** Tells how far the job is. It may be called as often as the job likes. */
+  progress(progress: Progress): void {
+    const now = performance.now();
+    if (this.isAnswered || now - this.saidAt < PROGRESS_EVERY_MS) return;
+    this.saidAt = now;
+    this.microBatch.progress(this.place, encode(progress, 'progress', 'error'));
+  }
+
+  /** Adds a line to the log of this attempt, which the store keeps with the outcome. */
+  log(line: string): void {
+    if (this.logged.length < LOG_CHARACTERS_MAX) this.logged += `${line}\n`;
+  }
+
+  /** @internal */
+  abort(reason: Error): void {
+    this.controller ??= new AbortController();
+    this.controller.abort(reason);
+  }
+
+  private get known(): Identity {
+    return this.microBatch.identities()[this.place]!;
+  }
+}
+
+/** What a worker knows of a job. @internal */
+export interface Identity {
+  id: string;
+  attempt: number;
+  key: string | null;
+  batch: number;
+  kind: string;
+  queue: string;
+  group: string | null;
+  tags: Readonly<Record<string, string>>;
+  deadline: number | null;
+  traceparent: string | null;
+}
+
+interface Part {
+  batch: number;
+  attempt: number;
+  queue: string;
+  positions: string;
+  group?: string;
+  deadline?: number;
+  traceparent?: string;
+  keys?: (string | null)[];
+  tags?: [name: string, value: string, positions: string | null][];
+}
+
+/** The positions of a text such as 0-3,7. */
+function* each(positions: string): Generator<number, void, undefined> {
+  for (const run of positions.split(',')) {
+    const [first, last = first] = run.split('-').map(Number) as [number, number?];
+    for (let position = first; position <= last; position++) yield position;
+  }
+}
+
+/** The identities of the jobs of a micro-batch, in the order of their places. @internal */
+export function identitiesOf(json: string): Identity[] {
+  const { kind, parts } = JSON.parse(json) as { kind: string; parts: Part[] };
+  const found: Identity[] = [];
+  for (const { batch, attempt, queue, positions, group = null, deadline = null, traceparent = null, keys, tags = [] } of parts) {
+    // Entries, not properties: a tag may have any name.
+    const ofAll: [string, string][] = [], ofSome = new Map<number, [string, string][]>();
+    for (const [name, value, having] of tags) {
+      if (having === null) {
+        ofAll.push([name, value]);
+        continue;
+      }
+      for (const position of each(having)) {
+        const own = ofSome.get(position);
+        if (own === undefined) ofSome.set(position, [[name, value]]);
+        else own.push([name, value]);
+      }
+    }
+    let place = 0;
+    for (const position of each(positions)) {
+      const key = keys?.[place++] ?? null;
+      const own = Object.freeze(Object.fromEntries([...ofAll, ...ofSome.get(position) ?? []]));
+      found.push({ id: `${batch}:${position}`, attempt, key, batch, kind, queue, group, tags: own, deadline, traceparent });
+    }
+  }
+  return found;
+}

@@ -1,0 +1,56 @@
+// What a handler threw, as the store keeps it.
+
+import { shown } from '../errors.js';
+
+/** The error of an attempt. @internal */
+export interface Described {
+  type: string;
+  message: string;
+  traceback?: string;
+  permanent?: boolean;
+  retry_after_ms?: number;
+}
+
+const MESSAGE_CHARACTERS_MAX = 4_096, TRACEBACK_CHARACTERS_MAX = 20_000, CAUSES_MAX = 8;
+const HERE = new URL('..', import.meta.url).href.replace('file://', '');
+
+/** Half of a pair of code units, which UTF-8 cannot hold. */
+const clean = (text: string) => text.replace(/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g, '\ufffd');
+
+/** A stack without the frames of this package. */
+const trimmed = (stack: string) => stack.split('\n').filter((line) => !line.includes(HERE)).join('\n');
+
+/** An error, what caused it, and all that an AggregateError holds. */
+function causesOf(error: unknown): unknown[] {
+  const found = [error];
+  for (let at = 0; at < found.length && found.length < CAUSES_MAX; at++) {
+    const one = found[at];
+    if (one instanceof AggregateError) found.push(...(one.errors as unknown[]).slice(0, CAUSES_MAX));
+  }
+  return found;
+}
+
+/** Describes what a handler threw. @internal */
+export function describe(error: unknown): Described {
+  if (!(error instanceof Error) && Object.prototype.toString.call(error) !== '[object Error]') {
+    return { type: 'Thrown', message: clean(`the handler threw ${shown(error)}`.slice(0, MESSAGE_CHARACTERS_MAX)) };
+  }
+  const thrown = error as Error;
+  const name = thrown.name !== 'Error' && thrown.name !== '' ? thrown.name : thrown.constructor.name;
+  const described: Described = { type: clean(String(name)), message: clean(String(thrown.message).slice(0, MESSAGE_CHARACTERS_MAX)) };
+  let trace = '';
+  let cause: unknown = thrown;
+  for (let depth = 0; cause != null && depth < CAUSES_MAX; depth++) {
+    const { stack, cause: before } = cause as { stack?: unknown; cause?: unknown };
+    trace += `${depth > 0 ? '\nCaused by: ' : ''}${typeof stack === 'string' ? trimmed(stack) : shown(cause)}`;
+    cause = before;
+  }
+  described.traceback = clean(trace.slice(0, TRACEBACK_CHARACTERS_MAX));
+  for (const one of causesOf(error) as { retryAfter?: unknown; permanent?: unknown }[]) {
+    if (typeof one.retryAfter === 'number' && one.retryAfter >= 0 && one.retryAfter < Infinity) {
+      described.retry_after_ms = Math.max(Math.ceil(one.retryAfter * 1000), described.retry_after_ms ?? 0);
+    }
+    if (one.permanent === true) described.permanent = true;
+  }
+  return described;
+}

@@ -1,0 +1,57 @@
+# The targets of the package for Node, for the top Makefile to include.
+
+NODE_PLATFORM := linux-$(if $(filter aarch64,$(shell uname -m)),arm64,x64)-gnu
+NODE_ADDON := node/addons/gristmill-$(NODE_PLATFORM).node
+NODE_PACKAGE := $(BUILD)/node
+TSC := $(CURDIR)/web/node_modules/typescript/bin/tsc
+
+.PHONY: node-modules
+node-modules: $(WEB_MODULES)
+	rm -rf node/dist
+	node $(TSC) --project node
+
+.PHONY: npm
+npm: node-modules ## Build the package for Node, with the addon in it: build/node/gristmill-0.1.0.tgz
+	$(CARGO) build --release --locked --package gristmill-node
+	install -D --strip target/release/libgristmill_node.so $(NODE_ADDON)
+	mkdir -p $(NODE_PACKAGE)
+	cp LICENSE-APACHE LICENSE-MIT node/
+	cd node && npm pack --silent --pack-destination ../$(NODE_PACKAGE) >/dev/null
+	rm node/LICENSE-APACHE node/LICENSE-MIT
+
+# The library that the Rust tests' build has, with the features of that build.
+.PHONY: node-test-package
+node-test-package: node-modules
+	$(CARGO) build --workspace --exclude gristmill-python --all-features --locked --lib --test cli
+	install -D target/debug/libgristmill_node.so $(NODE_ADDON)
+
+NODE_CLIENTS := $(BUILD)/node/clients
+NODE_ENVIRONMENT = GRISTMILL=$(abspath target/debug/gristmill) NODE_CLIENTS=$(abspath $(NODE_CLIENTS)) RUNTIMES=$(abspath $(BUILD)/tools)
+
+# Other people's libraries, within whose transactions jobs are submitted.
+$(NODE_CLIENTS)/installed:
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(NODE_CLIENTS) pg@8 postgres@3
+	touch $@
+
+.PHONY: test-node
+test-node: node-test-package $(NODE_CLIENTS)/installed runtimes postgres ## The types, tests and examples of the package for Node
+	node $(TSC) --project node/tests
+	cd node && $(NODE_ENVIRONMENT) POSTGRES_BIN=$(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin))) \
+	  python3 ../bench/postgres/server.py NODE_STORE node --test tests/*.test.mjs
+
+.PHONY: test-npm
+test-npm: npm web-program ## Install the tarball into an empty folder, without a compiler, and run the examples of docs/typescript.md there
+	$(NODE_ENVIRONMENT) node/tests/installed.sh $(NODE_PACKAGE)/gristmill-0.1.0.tgz
+
+.PHONY: bench-node
+bench-node: npm postgres ## The package for Node beside queues of Node, written to bench/RESULTS-node.md
+	$(MAKE) --no-print-directory bench-node-run FIGURES='--output bench/RESULTS-node.md'
+
+.PHONY: bench-node-quick
+bench-node-quick: npm postgres ## The same with few jobs and one run each, to see that it works
+	$(MAKE) --no-print-directory bench-node-run FIGURES=--quick
+
+.PHONY: bench-node-run
+bench-node-run: runtimes
+	POSTGRES_BIN=$(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin))) \
+	  python3 bench/postgres/server.py NODE_BENCH_URL $(BUILD)/tools/node24/bin/node node/bench/figures.mjs $(FIGURES)

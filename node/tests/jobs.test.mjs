@@ -1,0 +1,247 @@
+// Submits, results, options, operations: on a file.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { App, Fail, JobFailed, NotFound, ResultTimeout, Retry, SchemaRefused, SubmitFailed } from 'gristmill';
+import { closed, deferred, place } from './stores.mjs';
+
+function application(t, options) {
+  return closed(t, new App(place(t), { durable: false, ...options }));
+}
+
+test('a submitted job runs, and its handle has the result', async (t) => {
+  const app = application(t);
+  const double = app.job('double', async (number, job) => {
+    job.log(`doubling ${number}`);
+    return 2 * number;
+  });
+  const handle = await double.submit(21, { tags: { customer: 7 } });
+  assert.equal(await handle.state(), 'waiting');
+  assert.deepEqual(await app.drain(), { completed: 1, failed: 0 });
+  assert.equal(await handle.result(), 42);
+  assert.equal(await handle.log(), 'doubling 21\n');
+  assert.equal((await handle.details()).tags.customer, '7');
+});
+
+test('many jobs keep their order, and each has a handle', async (t) => {
+  const app = application(t);
+  const double = app.job('double', (number) => 2 * number);
+  async function* numbers() {
+    for (let number = 0; number < 2_500; number++) yield number;
+  }
+  const jobs = await double.submitMany(numbers());
+  assert.equal(jobs.length, 2_500);
+  await app.drain();
+  const results = await jobs.results();
+  assert.equal(results.length, 2_500);
+  assert.ok(results.every((result, number) => result === 2 * number));
+  assert.equal(await jobs.at(-1).result(), 4_998);
+  assert.equal(jobs.at(2_500), undefined);
+  assert.equal([...jobs][1_001].id, jobs.at(1_001).id);
+  assert.equal((await double.submitMany([])).length, 0);
+});
+
+test('a submit of many that fails on its way says what is stored', async (t) => {
+  const app = application(t);
+  const double = app.job('double', (number) => 2 * number);
+  function* numbers() {
+    for (let number = 0; number < 1_500; number++) yield number;
+    throw new Error('no more numbers');
+  }
+  await assert.rejects(double.submitMany(numbers()), (error) => {
+    assert.ok(error instanceof SubmitFailed);
+    assert.match(error.message, /^no more numbers; the first 1000 items are stored/);
+    assert.equal(error.submitted.length, 1_000);
+    assert.equal(error.cause.message, 'no more numbers');
+    return true;
+  });
+  assert.equal((await app.counts()).waiting, 1_000);
+});
+
+test('submits of one turn share a batch, and each has its own job', async (t) => {
+  const app = application(t);
+  const double = app.job('double', (number) => 2 * number);
+  const jobs = await Promise.all(Array.from({ length: 1_500 }, (_, number) => (
+    double.submit(number, number === 7 ? { priority: 3 } : {})
+  )));
+  assert.equal(new Set(jobs.map((job) => job.id)).size, 1_500);
+  assert.ok(new Set(jobs.map((job) => job.id.split(':')[0])).size <= 4);
+  await app.drain();
+  for (const number of [0, 7, 999, 1_000, 1_499]) assert.equal(await jobs[number].result(), 2 * number);
+  const some = await Promise.allSettled([double.submit(1), double.submit(new Date(0)), double.submit(2)]);
+  assert.deepEqual(some.map((one) => one.status), ['fulfilled', 'rejected', 'fulfilled']);
+});
+
+test('a failed job is tried again, and tells its last error', async (t) => {
+  const app = application(t);
+  const seen = [];
+  const flaky = app.job('flaky', { retries: 2, retryDelay: '0ms', backoff: 'constant' }, (_, job) => {
+    seen.push(job.attempt);
+    if (job.attempt < 3) throw new TypeError('not yet');
+    return 'done';
+  });
+  const fails = app.job('fails', { retries: 0 }, () => { throw new RangeError('never'); });
+  const gone = app.job('gone', { retries: 9 }, () => { throw new Fail('gone'); });
+  const busy = app.job('busy', { retries: 1, retryDelay: '1h' }, (_, job) => {
+    if (job.attempt === 1) throw new Retry('busy', { after: '0ms' });
+    return 'free';
+  });
+  const jobs = [await flaky.submit(), await fails.submit(), await gone.submit(), await busy.submit()];
+  await app.drain();
+  assert.deepEqual(seen, [1, 2, 3]);
+  assert.equal(await jobs[0].result(), 'done');
+  await assert.rejects(jobs[1].result(), (error) => {
+    assert.ok(error instanceof JobFailed);
+    assert.deepEqual([error.job, error.state, error.type], [jobs[1].id, 'dead', 'RangeError']);
+    assert.match(error.jobStack, /jobs\.test\.mjs/);
+    assert.doesNotMatch(error.jobStack, /runner\.js/);
+    return true;
+  });
+  assert.equal((await jobs[2].details()).attempt, 1);
+  assert.equal(await jobs[3].result(), 'free');
+});
+
+test('a wait ends at its timeout or its signal, and the job goes on', async (t) => {
+  const app = application(t);
+  const double = app.job('double', (number) => 2 * number);
+  const job = await double.submit(1);
+  await assert.rejects(job.result({ timeout: '1ms' }), ResultTimeout);
+  const given = new AbortController();
+  const waiting = job.result({ signal: given.signal });
+  given.abort(new Error('enough'));
+  await assert.rejects(waiting, /^Error: enough/);
+  await app.drain();
+  assert.equal(await job.result({ timeout: '5s' }), 2);
+  await assert.rejects(app.result('99:0'), /does not exist/);
+});
+
+test('one open job has a key; a job waits for those it comes after', async (t) => {
+  const app = application(t);
+  const order = [];
+  const step = app.job('step', (name) => { order.push(name); });
+  const first = await step.submit('first', { key: 'a' });
+  assert.equal((await step.submit('again', { key: 'a' })).id, first.id);
+  const many = await step.submitMany(['x', 'y']);
+  const last = await step.submit('last', { after: [first, many] });
+  assert.equal(await last.state(), 'blocked');
+  await app.drain();
+  assert.equal(order.at(-1), 'last');
+  await assert.rejects(step.submit('c', { onDuplicate: 'skip' }), /give `key`, too/);
+});
+
+test('a mistake in options is told with a near name', async (t) => {
+  const app = application(t);
+  assert.throws(() => app.job('a', { timout: '1s' }, () => 1), /no option `timout`: did you mean `timeout`\?/);
+  assert.throws(() => app.job('b', { timeout: 5 }, () => 1), /`timeout` is 5: give a span such as/);
+  assert.throws(() => app.job('c', { concurrency: 0 }, () => 1), /`concurrency` is 0/);
+  const known = app.job('d', () => 1);
+  assert.throws(() => app.job('d', () => 2), /has a job "d" already/);
+  await assert.rejects(known.submit(1, { prioritiy: 1 }), /did you mean `priority`/);
+  await assert.rejects(known.submit(1, { priority: 99_999 }), /`priority` is 99999/);
+  await assert.rejects(app.drain({ jobs: ['other'] }), /no handler for the job "other"/);
+  assert.throws(() => new App('a.db', { durabel: true }), /did you mean `durable`/);
+});
+
+test('operations: find, cancel, retry, limits, pauses, schedules', async (t) => {
+  const app = application(t);
+  const double = app.job('double', (number) => 2 * number);
+  const jobs = await double.submitMany([1, 2, 3], { tags: { customer: '7' } });
+  const found = [];
+  for await (const row of app.find({ job: double, states: 'waiting', tags: { customer: '7' } })) found.push(row.job);
+  assert.deepEqual(found, [...jobs].map((job) => job.id));
+  assert.equal(await jobs.at(0).cancel(), true);
+  assert.equal(await app.cancel({ states: ['waiting'] }), 2);
+  assert.equal(await app.retry(jobs.at(0)), 1);
+  await app.pause('holiday', { job: double });
+  assert.deepEqual(await app.drain(), { completed: 0, failed: 0 });
+  assert.equal(await app.resume('holiday', { job: double }), true);
+  await app.limit({ running: 2 }, { job: double });
+  await app.limit({ rate: 100, per: '1m' }, { queue: 'mail' });
+  assert.equal((await app.controls()).length, 2);
+  assert.equal(await app.lift({ effects: ['concurrency', 'rate'] }), 2);
+  const schedule = await app.schedule('nightly', double, { cron: '30 4 * * *', timeZone: 'Europe/Berlin', payload: 21 });
+  assert.deepEqual([schedule.kind, schedule.payload], ['double', 21]);
+  await app.triggerSchedule('nightly');
+  assert.deepEqual(await app.drain(), { completed: 2, failed: 0 });
+  const names = [];
+  for await (const one of app.schedules()) names.push(one.schedule);
+  assert.deepEqual(names, ['nightly']);
+  assert.equal(await app.deleteSchedule('nightly'), true);
+  assert.equal(await app.findSchedule('nightly'), null);
+  await assert.rejects(app.triggerSchedule('nightly'), NotFound);
+  await assert.rejects(app.schedule('none', double, {}), /either `cron` or `every`/);
+});
+
+test('events come as an async iterator, which a signal ends', async (t) => {
+  const app = application(t);
+  const double = app.job('double', (number) => 2 * number);
+  const stop = new AbortController();
+  const events = app.events({ signal: stop.signal });
+  const first = events.next();
+  const before = await double.submit(0);
+  const types = [];
+  // The listener may have begun after the first submit.
+  const reading = (async () => {
+    types.push((await first).value.type);
+    for await (const event of events) {
+      types.push(event.type);
+      if (event.type === 'completed') break;
+    }
+  })();
+  await double.submit(1);
+  await app.drain();
+  await reading;
+  assert.ok(types.includes('completed'), String(types));
+  assert.equal(await before.result(), 0);
+  stop.abort();
+});
+
+/** A schema as those of Zod are. */
+const positive = {
+  '~standard': {
+    version: 1,
+    vendor: 'test',
+    validate: (value) => (typeof value?.n === 'string' && Number(value.n) > 0
+      ? { value: { n: Number(value.n) } }
+      : { issues: [{ message: 'give a positive number', path: ['n'] }] }),
+  },
+};
+
+test('a schema checks a payload at the submit, and converts it for the handler', async (t) => {
+  const app = application(t);
+  const half = app.job('half', { payload: positive, retries: 5 }, ({ n }) => n / 2);
+  await assert.rejects(half.submit({ n: '-1' }), (error) => (
+    error instanceof SchemaRefused && error.path === 'payload.n' && /payload\.n: give a positive number/.test(error.message)
+  ));
+  await assert.rejects(half.submitMany([{ n: '1' }, { n: 2 }]), /items\[1\]\.n: give a positive number/);
+  const job = await half.submit({ n: '7' });
+  // Another program submits what the schema refuses.
+  const other = app.job('half');
+  const wrong = await other.submit({ n: 0 });
+  await app.drain();
+  assert.equal(await job.result(), 3.5);
+  await assert.rejects(wrong.result(), /dead: SchemaRefused: the schema refuses payload\.n/);
+  assert.equal((await wrong.details()).failures.length, 1);
+});
+
+test('an application closes with `await using`, and its worker ends', async (t) => {
+  const store = place(t);
+  const begun = deferred(), goOn = deferred();
+  const app = new App(store, { durable: false });
+  const slow = app.job('slow', async () => {
+    begun.resolve();
+    await goOn.promise;
+    return 'done';
+  });
+  const job = await slow.submit();
+  const worker = await app.worker();
+  await begun.promise;
+  const closing = app[Symbol.asyncDispose]();
+  goOn.resolve();
+  await closing;
+  assert.deepEqual(await worker.ended, { completed: 1, failed: 0 });
+  // The next use opens it again.
+  assert.equal(await job.result(), 'done');
+  await app.close();
+});

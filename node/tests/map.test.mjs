@@ -1,0 +1,134 @@
+// Map: order, backpressure, failures, names that go on.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { App, JobFailed } from 'gristmill';
+import { closed, place, server } from './stores.mjs';
+
+function application(t, store = place(t)) {
+  return closed(t, new App(store, { durable: false }));
+}
+
+async function listed(results) {
+  const all = [];
+  for await (const one of results) all.push(one);
+  return all;
+}
+
+const numbers = (count) => Array.from({ length: count }, (_, number) => number);
+
+test('a map gives the results in the order of its items, and leaves nothing', async (t) => {
+  const app = application(t);
+  const told = [];
+  const results = await listed(app.map(async (number) => number * number, numbers(5_000), { progress: (done) => told.push(done) }));
+  assert.deepEqual(results, numbers(5_000).map((number) => number * number));
+  assert.equal(told.at(-1), 5_000);
+  assert.equal((await app.counts()).completed, 0);
+  assert.deepEqual(await listed(app.map((number) => number, [])), []);
+});
+
+test('an asynchronous iterable is read as far as there is room, and its results do not wait for its end', async (t) => {
+  const app = application(t);
+  let read = 0, ended = false;
+  let release;
+  const gate = new Promise((resolve) => { release = resolve; });
+  async function* items() {
+    try {
+      for (; read < 40_000; read++) {
+        // Two items, and then none until the first results are there.
+        if (read === 2) await gate;
+        yield read;
+      }
+    } finally {
+      ended = true;
+    }
+  }
+  let got = 0;
+  for await (const result of app.map((number) => number + 1, items())) {
+    assert.equal(result, ++got);
+    if (got === 2) release();
+    if (got === 100) break;
+  }
+  assert.ok(read >= 100 && read <= 25_000, `${read} items were read`);
+  assert.equal(ended, true);
+  const counts = await app.counts();
+  assert.deepEqual([counts.waiting, counts.running], [0, 0]);
+});
+
+test('results come as they do where their order does not matter', async (t) => {
+  const app = application(t);
+  let release;
+  const slow = new Promise((resolve) => { release = resolve; });
+  const results = [];
+  for await (const one of app.map(async (number) => {
+    if (number === 0) await slow;
+    return number;
+  }, numbers(20), { ordered: false })) {
+    results.push(one);
+    if (results.length === 19) release();
+  }
+  assert.equal(results.at(-1), 0);
+  assert.deepEqual([...results].sort((left, right) => left - right), numbers(20));
+});
+
+test('a failed item ends the map with its error, or takes its place', async (t) => {
+  const app = application(t);
+  const odd = (number) => {
+    if (number === 3) throw new RangeError('three');
+    return number;
+  };
+  await assert.rejects(listed(app.map(odd, numbers(10))), (error) => error instanceof JobFailed && error.type === 'RangeError');
+  const results = await listed(app.map(odd, numbers(5), { returnErrors: true }));
+  assert.ok(results[3] instanceof JobFailed);
+  assert.deepEqual([results[0], results[4]], [0, 4]);
+  await assert.rejects(listed(app.map((number) => number, [1, new Date(0)])), /items\[1\] is a Date/);
+  function* broken() {
+    yield 1;
+    throw new Error('no more');
+  }
+  await assert.rejects(listed(app.map((number) => number, broken())), /no more/);
+});
+
+test('a map with a name goes on where it was, and refuses other items', async (t) => {
+  const store = place(t);
+  const ran = [];
+  const square = (number) => {
+    ran.push(number);
+    return number * number;
+  };
+  const first = application(t, store);
+  let got = 0;
+  for await (const _ of first.map(square, numbers(3_000), { name: 'squares' })) {
+    if (++got === 500) break;
+  }
+  const before = new Set(ran);
+  await first.close();
+  ran.length = 0;
+  const second = application(t, store);
+  const results = await listed(second.map(square, numbers(3_000), { name: 'squares' }));
+  assert.deepEqual(results, numbers(3_000).map((number) => number * number));
+  // What completed before does not run again: at most those that ran when the first one ended do.
+  assert.ok(ran.length <= 3_000 - 500, `${ran.length} ran again`);
+  assert.ok(before.size >= 500);
+  ran.length = 0;
+  assert.equal((await listed(second.map(square, numbers(3_001), { name: 'squares' }))).length, 3_001);
+  assert.deepEqual(ran, [3_000]);
+  await assert.rejects(listed(second.map(square, [5, 6, 7], { name: 'squares' })), /are not those of the time before/);
+  assert.equal(await second.forget('squares'), true);
+  assert.equal(await second.forget('squares'), false);
+});
+
+test('one map of a name runs at a time', async (t) => {
+  const app = application(t);
+  const running = app.map((number) => number, numbers(10), { name: 'one' });
+  await running.next();
+  await assert.rejects(listed(app.map((number) => number, numbers(10), { name: 'one' })), /runs in another process/);
+  await running.return();
+});
+
+test('a map runs over HTTP', async (t) => {
+  const app = closed(t, new App(await server(t, place(t))));
+  assert.deepEqual(await listed(app.map(async (number) => number + 1, numbers(250))), numbers(250).map((number) => number + 1));
+  await assert.rejects(listed(app.map((number) => number, [1], { name: 'x' })), /a map with a name needs a store of its own/);
+});

@@ -1,0 +1,46 @@
+// What compiles, and what does not: `tsc` checks this file in `make test-node`, nothing runs it.
+
+import { App, type Handle, type Handles, type StandardSchema } from 'gristmill';
+
+type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+const same = <A, B>(_: Equal<A, B>): void => {};
+
+declare const dates: StandardSchema<{ at: string }, { at: Date }>;
+const app = new App('jobs.db', { bigints: 'string' });
+
+const shrink = app.job('shrink', async (picture: { name: string; width: number }) => picture.width / 2);
+const handle = await shrink.submit({ name: 'a', width: 1 });
+same<typeof handle, Handle<number>>(true);
+same<Awaited<ReturnType<typeof handle.result>>, number>(true);
+// @ts-expect-error: a member is missing.
+await shrink.submit({ name: 'a' });
+// @ts-expect-error: a payload is needed.
+await shrink.submit();
+// @ts-expect-error: no such option.
+await shrink.submit({ name: 'a', width: 1 }, { delya: '1s' });
+// @ts-expect-error: a span is text with a unit.
+await shrink.submit({ name: 'a', width: 1 }, { delay: 5 });
+// @ts-expect-error: of another type.
+await shrink.submitMany(['a']);
+
+const nothing = app.job('nothing', () => {});
+const done = await nothing.submit();
+same<typeof done, Handle<null>>(true);
+
+const maybe = app.job('maybe', (text: string | undefined) => text);
+same<Awaited<ReturnType<typeof maybe.submit>>, Handle<string | null>>(true);
+await maybe.submit();
+
+const year = app.job('year', { payload: dates }, ({ at }) => at.getFullYear());
+same<Awaited<ReturnType<typeof year.submit>>, Handle<number>>(true);
+await year.submit({ at: '2026-11-27' });
+// @ts-expect-error: the schema takes text.
+await year.submit({ at: new Date() });
+
+const lengths = app.batch('lengths', { size: 2, key: (text: string) => text[0] }, (texts: string[]) => texts.map((text) => text.length));
+same<Awaited<ReturnType<typeof lengths.submitMany>>, Handles<number>>(true);
+
+const other = app.job<{ id: number }, { ok: boolean }>('other');
+same<Awaited<ReturnType<typeof other.submit>>, Handle<{ ok: boolean }>>(true);
+// @ts-expect-error: of another type.
+await app.schedule('nightly', other, { cron: '@daily', payload: { id: 'x' } });
