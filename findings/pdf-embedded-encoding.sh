@@ -10,7 +10,8 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install -q --disable-pip-version-check weasyprint==70.0 reportlab==4.5.0 pypdf==7.1.1 pdfminer.six==20260107 pypdfium2==5.15.2
+"$folder/venv/bin/pip" install -q --disable-pip-version-check \
+  weasyprint==70.0 reportlab==4.5.0 pypdf==7.1.1 pdfminer.six==20260107 pypdfium2==5.15.2
 cd "$folder"
 cat >read.py <<'PYTHON'
 from pathlib import Path

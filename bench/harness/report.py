@@ -137,5 +137,5 @@ def machine_section(facts, versions):
 
 def bounds():
     """The notes of bounds.md, by the figure's id: sections `## id`."""
-    sections = re.split(r"^## (\S+)\n", (BENCH / "bounds.md").read_text(), flags=re.MULTILINE)[1:]
+    sections = re.split(r"^## (\S+)\n", (BENCH / "harness/bounds.md").read_text(), flags=re.MULTILINE)[1:]
     return {name: " ".join(text.split()) for name, text in zip(sections[::2], sections[1::2])}
