@@ -512,7 +512,7 @@ impl Driver<'_> {
             if self.ended.contains_key(&flow) {
                 continue;
             }
-            for name in 0..EVENTS.len() {
+            for (name, event) in EVENTS.iter().enumerate() {
                 if self.send(flow, name).await != FlowEventReceipt::Delivered {
                     continue;
                 }
@@ -525,8 +525,7 @@ impl Driver<'_> {
                 let lost: Vec<u64> = lost.map(|(_, _, value)| *value).collect();
                 assert!(
                     lost.is_empty(),
-                    "{flow} awaits {}, and has lost {lost:?}",
-                    EVENTS[name]
+                    "{flow} awaits {event}, and has lost {lost:?}"
                 );
             }
         }
