@@ -50,7 +50,7 @@ declare namespace gristmill {
     event<Value = any>(name: string, options?: { timeout?: string }): Promise<Value>;
     /** Waits for a span such as "500ms", "30s", "1h 30m" or "2d", or up to a time. */
     sleep(until: string | Date): Promise<void>;
-    /** The first of these to end. The others go on; they end with the flow. */
+    /** The first of these to end. The others go on, and may be awaited; they end with the flow. */
     first<Value>(...promises: Promise<Value>[]): Promise<Winner<Value>>;
     first(...promises: Promise<any>[]): Promise<Winner<any>>;
     /** Runs a function here, in this process, and keeps its value like that of a step. */

@@ -203,6 +203,7 @@ macro_rules! store_conformance {
                 events_are_delivered_or_kept,
                 unread_events_go_back,
                 events_outlast_a_new_beginning,
+                events_go_back_once,
                 moments_come,
                 children_that_are_together_wake_their_flow_once,
             ]

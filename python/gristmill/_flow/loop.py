@@ -78,13 +78,66 @@ class Promise(_Future):
         return self.number
 
     def cancel(self, msg: Any = None) -> bool:
-        if self.record is not None:
-            if not self.done():
-                self.record.give_up()
-            elif any(getattr(task, "_fut_waiter", None) is self for task in self.loop.tasks):
-                # The task that awaits it is cancelled, such as by a timeout, before it has read the value.
-                self.loop.flow._lose(self)  # pyright: ignore[reportPrivateUsage]
+        if self.record is not None and not self.done():
+            self.record.give_up()
         return super().cancel()
+
+
+class EventPromise(Promise):
+    """An event, or a race that an event may win. It knows whether the code has read its value: an event that is not read goes back.
+
+    So one that is cancelled after it has ended, such as by a timeout of the same moment, is as cancelled as one that has not: its value
+    is there for the next wait, and not for this one."""
+
+    is_read = False
+    is_lost = False
+    # What a race was won by.
+    won: Any = None
+
+    def cancel(self, msg: Any = None) -> bool:
+        if not self.done():
+            return super().cancel(msg)
+        if not self.is_read and not self.cancelled() and _Future.exception(self) is None:
+            self.is_lost = True
+            if self.record is not None:
+                self.record.give_up()
+            elif isinstance(self.won, EventPromise):
+                self.won.cancel()
+        return False
+
+    def cancelled(self) -> bool:
+        return self.is_lost or super().cancelled()
+
+    def exception(self) -> BaseException | None:
+        if self.is_lost:
+            raise asyncio.CancelledError
+        return super().exception()
+
+    def result(self) -> Any:
+        return self._read(super().result())
+
+    def __await__(self) -> Any:
+        # A task asks for the result() of what it has waited for, and not for one that is there before.
+        if self.done():
+            self.result()
+        return super().__await__()
+
+    __iter__ = __await__
+
+    def unread(self) -> Any:
+        """The value, which the code has not read by that."""
+        return super().result()
+
+    def _read(self, value: Any) -> Any:
+        if self.is_lost:
+            raise asyncio.CancelledError
+        if not self.is_read:
+            self.is_read = True
+            if self.record is not None:
+                self.record.is_read = True
+            elif isinstance(self.won, EventPromise):
+                self.won.result()
+        return value
 
 
 class FlowTask(_Task):
@@ -263,7 +316,7 @@ class AsyncFlow(Flow):
     def _part(self, loop: Any) -> None:
         """Parts what refers to each other: what is left would wait for the garbage collector, whose looks cost more than the runs."""
         for record in self._owners:
-            if record is not None and type(record.promise) is Promise:
+            if record is not None and isinstance(record.promise, Promise):
                 promise, record.promise = record.promise, None
                 _Future.cancel(promise)
         loop.ready.clear()
@@ -344,7 +397,7 @@ class AsyncFlow(Flow):
         if not awaitables:
             raise FlowError("flow.first() of nothing never ends: give steps, events, sleeps or coroutines")
         loop = self._loop
-        winner: Any = Promise(None, "first", loop)
+        winner: Any = EventPromise(None, "first", loop)
         losers: list[Any] = []
 
         def ended(index: int, future: Any) -> None:
@@ -356,13 +409,12 @@ class AsyncFlow(Flow):
                 winner.set_exception(future.exception())
             else:
                 name = future.name if isinstance(future, Promise) else future.get_name() if hasattr(future, "get_name") else ""
-                winner.set_result(Winner(name, future.result(), index))
+                value = future.unread() if isinstance(future, EventPromise) else future.result()
+                winner.won = future
+                winner.set_result(Winner(name, value, index))
             for loser in losers:
-                if loser is future:
-                    continue
-                if isinstance(loser, Promise) and loser.done():
-                    self._lose(loser)
-                loser.cancel()
+                if loser is not future:
+                    loser.cancel()
 
         for index, awaitable in enumerate(awaitables):
             future = awaitable
@@ -381,14 +433,9 @@ class AsyncFlow(Flow):
         winner.add_done_callback(given_up)
         return winner
 
-    def _lose(self, promise: Promise) -> None:
-        """A step has ended, and nothing reads its value."""
-        if promise.record is not None and not promise.cancelled() and not self._is_replayed:
-            self._leave(promise.record)
-
     def _promise(self, record: Record) -> Promise:
         name = record.name[1:] if record.name[:1] == "@" else record.name
-        promise = Promise(record, name, self._loop)
+        promise = (EventPromise if record.is_event else Promise)(record, name, self._loop)
         record.promise = promise
         if record.order:
             self._settle(record)
@@ -455,12 +502,27 @@ class Result:
     """A step of a plain flow."""
 
     is_step = True
-    __slots__ = ("_answer", "name", "record")
+    __slots__ = ("_answer", "among", "name", "record")
 
-    def __init__(self, name: str, record: Record | None, answer: Callable[[], Any]) -> None:
+    def __init__(self, name: str, record: Record | None, answer: Callable[[], Any], among: list[Result] | None = None) -> None:
         self.name = name
         self.record = record
         self._answer = answer
+        # The results of which a race gives the first.
+        self.among = among
+
+    def order(self) -> int | None:
+        """When it ended, among all ends; None where it has not."""
+        if self.among is not None:
+            return min([order for order in [one.order() for one in self.among] if order is not None], default=None)
+        return 0 if self.record is None else self.record.order or None
+
+    def give_up(self) -> None:
+        """It has lost a race."""
+        for one in self.among or ():
+            one.give_up()
+        if self.record is not None:
+            self.record.give_up()
 
     def result(self) -> Any:
         """Returns the result. Without one, unwinds the flow, which begins again when the result is there."""
@@ -492,7 +554,6 @@ class PlainFlow(Flow):
             for entry in memo.get("steps", ()):
                 spawned += 1 if len(entry) < 4 else entry[3]
         seen_now = self._untold()
-        self._seen_now = set(seen_now)
         is_all = len(seen_now) == len(owners) - owners.count(None)
         for index in seen_now:
             self._deliver(index)
@@ -513,21 +574,17 @@ class PlainFlow(Flow):
         results: list[Result] = list(awaitables)
 
         def answer() -> Any:
-            orders = [0 if one.record is None else one.record.order or None for one in results]
-            ended = [(order, index) for index, order in enumerate(orders) if order is not None]
+            ended = [(order, index) for index, order in enumerate([one.order() for one in results]) if order is not None]
             if not ended:
                 raise Suspended
             index = min(ended)[1]
-            for one, order in zip(results, orders):
-                if one.record is None or one is results[index]:
-                    continue
-                if order is None:
-                    one.record.give_up()
-                elif one.record.first in self._seen_now:
-                    self._leave(one.record)
-            return Winner(results[index].name, results[index].result(), index)
+            winner = results[index]
+            for one in results:
+                if one is not winner:
+                    one.give_up()
+            return Winner(winner.name, winner.result(), index)
 
-        return Result("first", None, answer)
+        return Result("first", None, answer, results)
 
     def _promise(self, record: Record) -> Result:
         def answer() -> Any:
@@ -536,6 +593,11 @@ class PlainFlow(Flow):
             value, error = self._outcome(record)
             if error is not None:
                 raise error
+            if record.is_event:
+                if record.is_given_up and not record.is_read:
+                    # It goes to the next wait.
+                    raise self._failure(record, {**self._outcomes[record.first], "state": "cancelled"})
+                record.is_read = True
             return value
 
         return Result(record.name[1:] if record.name[:1] == "@" else record.name, record, answer)

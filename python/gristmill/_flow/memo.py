@@ -81,7 +81,7 @@ class Record:
     """A step: one child, or the children of a map."""
 
     __slots__ = (
-        *("collects", "convert", "count", "first", "hash", "head", "is_dropped", "is_given_up"),
+        *("collects", "convert", "count", "first", "hash", "head", "is_dropped", "is_given_up", "is_read"),
         *("key", "missing", "name", "next", "order", "payloads", "promise"),
     )
 
@@ -108,6 +108,8 @@ class Record:
         self.is_dropped = False
         # Cancelled after it began: what of it is open is cancelled once the flow waits again.
         self.is_given_up = False
+        # Of an event: the code has taken its value.
+        self.is_read = False
 
     @property
     def is_event(self) -> bool:

@@ -137,8 +137,8 @@ class Flow:
         self._new_values: list[Any] = []
         self._new_seed: int | None = None
         self._time_ms: int | None = None
-        # Waits for events that have ended, and whose value the code does not read: the events go back.
-        self._unread: list[str] = []
+        # The waits for events that the code has asked for, without those that it has read.
+        self._waits: list[Record] = []
         # Whether the flow is being unwound: nothing begins then.
         self._is_over = False
         # Whether it is replayed only: it stops where it would make a value.
@@ -427,7 +427,9 @@ class Flow:
     def wait_for(self, name: str, head: str) -> Record:
         """The step that is an event or a time."""
         # The time limit was decided when the step began.
-        return self._take(name, None, None, None) or self._begin(name, None, 0, None, head, "null")
+        record = self._take(name, None, None, None) or self._begin(name, None, 0, None, head, "null")
+        self._waits += [record] if record.is_event else []
+        return record
 
     def local(self, function: Callable[..., Any], *arguments: Any, name: str | None = None, key: str | None = None, **named: Any) -> Any:
         """Runs a function here, in this process, and keeps its value like that of a step. It may run again where the process ends
@@ -569,19 +571,16 @@ class Flow:
         raise Suspended
 
     def _anew(self) -> Suspension:
-        # Events that open waits have got meanwhile go back.
-        waits = [index for index, record in enumerate(self._owners) if record is not None and record.is_event]
-        gives_up = self._gives_up([self._outcomes[index]["job"] for index in waits])
+        # Events that open waits have got meanwhile go back, too.
+        open = [self._outcomes[index]["job"] for index, record in enumerate(self._owners) if record is not None and record.is_event]
+        gives_up = _gives_up(open + self._unread(is_anew=True))
         return Suspension(f'{{"children":[],"memo":[{self._next}],"on_failure":"collect","flow":true,"wake":"anew"{gives_up}}}')
 
-    def _gives_up(self, open: list[str]) -> str:
-        given_up, self._unread = open + self._unread, []
-        return f',"given_up":{json.dumps(given_up)}' if given_up else ""
-
-    def _leave(self, record: Record) -> None:
-        """The code does not read what a step has brought: an event goes back."""
-        if record.is_event and self._outcomes[record.first]["state"] == "completed":
-            self._unread.append(self._outcomes[record.first]["job"])
+    def _unread(self, is_anew: bool) -> list[str]:
+        """Waits that got events which the code has not read: those given up, or all of a new beginning. The store gives each back once."""
+        outcomes = self._outcomes
+        self._waits = [one for one in self._waits if not one.is_read and (not one.order or outcomes[one.first]["state"] == "completed")]
+        return [outcomes[one.first]["job"] for one in self._waits if one.order and (is_anew or one.is_given_up)]
 
     def _payload(self, payload: Any) -> Any:
         """That of the job, or the state with which the instance has begun anew."""
@@ -590,7 +589,7 @@ class Flow:
     # --- what a kind of flow does its own way ---
 
     def first(self, *awaitables: Any) -> Any:
-        """The first of these to end, as a `Winner` with `name`, `value` and `index`. The others go on; they end with the flow.
+        """The first of these to end, as a `Winner` with `name`, `value` and `index`. The others are cancelled; an event of theirs is kept.
 
         >>> @app.flow
         ... async def hurried(flow) -> str:
@@ -631,8 +630,7 @@ class Flow:
         groups_open = len(fresh)
         given_up: list[str] = []
         if children_open:
-            unwanted = (index for index, record in enumerate(self._owners) if record is not None and record.is_given_up)
-            given_up = [self._outcomes[index]["job"] for index in unwanted]
+            given_up = [self._outcomes[index]["job"] for index, record in enumerate(self._owners) if record and record.is_given_up]
             groups_open += len({id(record) for record in self._owners if record is not None and not record.is_given_up})
         children_open += sum(record.missing for record in fresh)
         if not groups_open:
@@ -665,7 +663,7 @@ class Flow:
         text = self._program.encode(memo)
         self._check_memo(text)
         wake = "all" if groups_open == 1 else "any"
-        gives_up = self._gives_up(given_up)
+        gives_up = _gives_up(given_up + self._unread(is_anew=False))
         self._remember(memo, spawned)
         return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"{gives_up}}}')
 
@@ -692,6 +690,10 @@ class Flow:
 def awaits_steps(flow: Flow) -> bool:
     """Reports whether an instance waits for steps that it has begun."""
     return any(record is not None for record in flow._owners)  # pyright: ignore[reportPrivateUsage]
+
+
+def _gives_up(jobs: list[str]) -> str:
+    return f',"given_up":{json.dumps(jobs)}' if jobs else ""
 
 
 def _only(state: Any = None) -> Any:

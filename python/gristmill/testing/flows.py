@@ -37,6 +37,8 @@ class Child:
         if "delay_ms" in batch:
             self.until_ms = now_ms + batch["delay_ms"]
         self.outcome: dict[str, Any] = {"job": id, "state": "waiting"}
+        # Whether the event that it got has gone back.
+        self.is_returned = False
 
     @property
     def is_open(self) -> bool:
@@ -124,8 +126,11 @@ class Instance:
         self.is_begun = True
         suspended: dict[str, Any] = json.loads(value.text)
         given_up = suspended.get("given_up", ())
-        unread = [child for child in self.children if child.outcome["job"] in given_up and child.outcome["state"] == "completed"]
-        self.inbox[:0] = [(child.event, child.outcome["value"]) for child in unread if child.event is not None]
+        for child in reversed(self.children):
+            is_unread = child.outcome["job"] in given_up and child.outcome["state"] == "completed" and not child.is_returned
+            if child.event is not None and is_unread:
+                child.is_returned = True
+                self.inbox.insert(0, (child.event, child.outcome["value"]))
         if suspended["wake"] == "anew":
             self.rounds += 1
             if self.rounds > ROUNDS_MAX:

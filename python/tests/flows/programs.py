@@ -1,8 +1,10 @@
-"""Random programs of flows, and the flow that interprets them."""
+"""Random programs of flows, the flow that interprets them, and instances in memory."""
 
 import asyncio
+import json
 
 import gristmill
+from gristmill.testing.flows import Instance
 
 app = gristmill.App("programs.db", durable=False)
 
@@ -68,3 +70,25 @@ async def interpreter(flow, program):
         return await interpreted(flow, program)
     except gristmill.StepFailed:
         return "failed"
+
+
+def instance(flow, payload=None, **options):
+    """An instance that runs the application's jobs."""
+    from gristmill.testing.eager import EagerEngine
+
+    engine = EagerEngine(flow.app)
+
+    def execute(batch, text):
+        job = flow.app.jobs[batch["kind"]]
+        number, _ = engine._run_all(job.common(), [json.loads(text)], lambda value: value)
+        return engine._ended(number, 0)
+
+    return Instance(flow, json.dumps(payload), execute, **options)
+
+
+def defined(app, function, **options):
+    """A flow that is no job of the application: others of its name may follow."""
+    from gristmill._flow.job import FlowJob
+    from gristmill._options import options_json
+
+    return FlowJob(app, function, "changing", None, "default", options_json(**options), None)

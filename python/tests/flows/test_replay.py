@@ -3,18 +3,17 @@
 import asyncio
 import contextlib
 import datetime
+import functools
 import json
 import random
-import sys
 import zlib
 
 import programs
 import pytest
-from programs import random_program
+from programs import instance, random_program
 
 import gristmill
 from gristmill._flow.loop import run
-from gristmill._flow.replay import Suspension
 from gristmill.testing import eager, run_flow
 from gristmill.testing.flows import Instance
 
@@ -215,26 +214,7 @@ def test_local_values_time_and_chance_are_kept():
 # --- code that changed ---
 
 
-def instance(flow, payload=None, **options):
-    """An instance that runs the application's jobs."""
-    from gristmill.testing.eager import EagerEngine
-
-    engine = EagerEngine(flow.app)
-
-    def execute(batch, text):
-        job = flow.app.jobs[batch["kind"]]
-        number, _ = engine._run_all(job.common(), [json.loads(text)], lambda value: value)
-        return engine._ended(number, 0)
-
-    return Instance(flow, json.dumps(payload), execute, **options)
-
-
-def defined(function, **options):
-    """A flow that is no job of the application: others of its name may follow."""
-    from gristmill._flow.job import FlowJob
-    from gristmill._options import options_json
-
-    return FlowJob(shop, function, "changing", None, "default", options_json(**options), None)
+defined = functools.partial(programs.defined, shop)
 
 
 def test_losers_are_cancelled():
@@ -593,69 +573,6 @@ def test_a_loop_that_never_ends_and_a_state_that_cannot_be_kept_are_told():
 
     with pytest.raises(gristmill.JobFailed, match="do not fit the parameters"):
         run_flow(misfit, "x")
-
-
-def test_events_that_are_not_read_go_back():
-    @shop.flow(name="raced")
-    async def raced(flow):
-        first = await flow.first(flow.sleep("1h"), flow.event("go"))
-        return [first.name, await flow.event("go")]
-
-    @shop.flow(name="raced_plain")
-    def plain(flow):
-        first = flow.first(flow.sleep("1h"), flow.event("go")).result()
-        return [first.name, flow.event("go").result()]
-
-    @shop.flow(name="timed")
-    async def timed(flow):
-        try:
-            async with asyncio.timeout(3_600):
-                await flow.event("go")
-        except asyncio.TimeoutError:
-            return ["sleep", await flow.event("go")]
-
-    over, open = {"job": "9:1", "state": "expired"}, {"job": "9:2", "state": "waiting"}
-    sent = {"job": "9:2", "state": "completed", "value": "a"}
-    flows = [raced, plain, timed] if sys.version_info >= (3, 11) else [raced, plain]
-    for flow in flows:
-
-        def go_on(memos, outcomes, flow=flow):
-            value = run(flow.program(), flow.is_coroutine, None, memos, outcomes, "9:0")
-            return json.loads(value.text) if isinstance(value, Suspension) else value
-
-        memos = [go_on([], [])["memo"][0]]
-        # Both have ended when the flow runs, and the sleep wins: the event is for the next wait.
-        second = go_on(memos, [over, sent])
-        assert second["given_up"] == ["9:2"] and [child["event"] for child in second["children"]] == ["go"]
-        memos.append(second["memo"][0])
-        # It goes back once.
-        assert "given_up" not in go_on(memos, [over, sent, {"job": "9:3", "state": "waiting"}])
-        assert go_on(memos, [over, sent, {"job": "9:3", "state": "completed", "value": "a"}]) == ["sleep", "a"]
-
-    @shop.flow(name="raced_anew")
-    async def anew(flow):
-        await flow.first(flow.sleep("1h"), flow.event("go"), flow.step(double, 1))
-        flow.continue_with()
-
-    first = run(anew.program(), True, None, [], [], "9:0")
-    for event in (open, sent):
-        outcomes = [over, event, {"job": "9:3", "state": "waiting"}]
-        again = json.loads(run(anew.program(), True, None, json.loads(first.text)["memo"], outcomes, "9:0").text)
-        assert (again["wake"], again["given_up"]) == ("anew", ["9:2"])
-
-
-def test_a_race_in_a_loop_loses_no_event():
-    @shop.flow(name="heard")
-    async def heard(flow, values: list[str]):
-        first = await flow.first(flow.sleep("1h"), flow.event("go"))
-        if first.name == "go":
-            values.append(first.value)
-        if len(values) == 3:
-            return values
-        flow.continue_with(values)
-
-    # Each comes at the moment at which a sleep ends.
-    assert run_flow(heard, [], events=[("1h", "go", "a"), ("2h", "go", "b"), ("3h", "go", "c")]) == ["a", "b", "c"]
 
 
 def test_an_instance_begins_with_the_steps_of_another():

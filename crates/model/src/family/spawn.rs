@@ -271,7 +271,7 @@ pub struct Spawn {
     /// cancelled when it ends. Failed children are left to the flow.
     pub flow: Option<Wake>,
     /// For a step of a flow: the children of earlier steps that the flow gives up. Those that are open are cancelled, and wake
-    /// the flow no more. An event that one of the others got goes back: to another wait for it, or to the kept events.
+    /// the flow no more. An event that one of the others got goes back, once: to another wait for it, or to the kept events.
     pub given_up: Vec<JobId>,
 }
 

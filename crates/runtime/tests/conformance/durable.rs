@@ -199,6 +199,41 @@ async fn what_a_flow_was_told_is_told_again() {
     }
 }
 
+/// In JavaScript the losers of a race go on, and may be awaited. So their events go back where the flow begins anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_nothing_has_read_go_back() {
+    let body = "const stop = flow.event('stop'), race = item === 'nested' ? flow.first(stop) : stop; \
+                await flow.first(flow.sleep('1s'), race); \
+                if (item === 'awaits') await stop; \
+                await flow.event('more'); return flow.continueWith(item);";
+    let ended = |number: u32, state: &str| json!({"job": format!("9:{number}"), "state": state, "value": 1});
+    let told = |seen: Value| json!([{"steps": [["@stop", 0], ["@sleep", 0]]}, {"steps": [["@more", 0]], "seen": seen}]);
+    let all = json!([ended(0, "completed"), ended(1, "expired"), ended(2, "completed")]);
+    let open = json!([ended(0, "waiting"), ended(1, "expired"), ended(2, "completed")]);
+    for subject in warm_subjects_of(false) {
+        let (_folder, handler) = mistaken(&subject, body);
+        for (payload, seen, outcomes, expected) in [
+            // The sleep has won. The event comes later, with the sleep, or not at all.
+            ("races", json!([1]), &all, &["9:0"][..]),
+            ("races", json!([1, 0]), &all, &["9:0"]),
+            ("nested", json!([1, 0]), &all, &["9:0"]),
+            ("races", json!([1]), &open, &["9:0"]),
+            // The event was read: as the winner of the race, or afterwards.
+            ("races", json!([0, 1]), &all, &[]),
+            ("nested", json!([0]), &all, &[]),
+            ("awaits", json!([1, 0]), &all, &[]),
+        ] {
+            let instance = Instance::kept(told(seen.clone()), outcomes.clone(), payload);
+            let (_, recorder) = run_work(&handler, work_of(&[instance])).await;
+            let spawned = recorder.spawned();
+            assert!(spawned[0].begins_anew(), "{}: {payload} {seen}", subject.name);
+            let given_up = spawned[0].given_up.concat();
+            let given_up: Vec<String> = given_up.iter().map(ToString::to_string).collect();
+            assert_eq!(given_up, expected, "{}: {payload} {seen}", subject.name);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_with_other_arguments_is_named() {
     let memos = json!([{"steps": [["fetchText", 1]]}]);

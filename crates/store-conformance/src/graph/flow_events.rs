@@ -219,6 +219,67 @@ pub async fn events_outlast_a_new_beginning(database: &dyn Database) {
     no_damage(&*store).await;
 }
 
+/// A flow may give up a wait again and again: the event that it got goes back once, also where the flow begins anew.
+pub async fn events_go_back_once(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(1)).await;
+    let go = || Signal::Event("go".to_owned());
+    let flow = one(&*store, worker).await;
+    suspend(&*store, worker, &flow, None, |_| {
+        step(1, CHILD, 1, Wake::Any).batch(ChildBatch::of_signal(go(), None))
+    })
+    .await;
+    let child = one(&*store, worker).await;
+    exchange(&*store, worker, vec![completed(&child)], None).await;
+    let woken = one(&*store, worker).await;
+    let sent = vec![event(id, 0, "go", "\"once\"")];
+    assert_eq!(
+        store.send_events(sent).await.unwrap(),
+        [FlowEventReceipt::Delivered]
+    );
+    let wait = job(suspensions(&*store, id, 0).await.remove(0).children[1].batch, 0);
+    // It is kept, and the flow has not seen that its wait has ended.
+    let mut report = suspended_at(&woken, &positions("0"), |_| step(2, CHILD, 0, Wake::Any));
+    (report.suspended[0].seen, report.suspended[0].given_up) = (vec![1], vec![vec![wait]]);
+    exchange(&*store, worker, vec![report], None).await;
+    let again = one(&*store, worker).await;
+    // The next wait takes it, and the one after that gets nothing.
+    let mut report = suspended_at(&again, &positions("0"), |_| signal(3, go(), None));
+    (report.suspended[0].seen, report.suspended[0].given_up) = (vec![2], vec![vec![wait]]);
+    exchange(&*store, worker, vec![report], None).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!(
+        waits_of(&*store, id, 0).await,
+        ["0 completed \"once\"", "0 completed \"once\""]
+    );
+    let mut report = suspended_at(&woken, &positions("0"), |_| {
+        Spawn::new().flow(Wake::Anew).memo(&7).unwrap()
+    });
+    (report.suspended[0].seen, report.suspended[0].given_up) = (vec![3], vec![vec![wait]]);
+    exchange(&*store, worker, vec![report], None).await;
+    let anew = one(&*store, worker).await;
+    suspend(&*store, worker, &anew, None, |_| signal(4, go(), None)).await;
+    nothing(&*store, worker).await;
+    let sent = vec![event(id, 0, "go", "\"next\"")];
+    assert_eq!(
+        store.send_events(sent).await.unwrap(),
+        [FlowEventReceipt::Delivered]
+    );
+    let woken = one(&*store, worker).await;
+    assert_eq!(told(&*store, id, 0).await, ["0 completed \"next\""]);
+    exchange(&*store, worker, vec![completed(&woken)], None).await;
+    no_damage(&*store).await;
+    let options = PruneOptions {
+        finished_before: store.now().plus_ms(1),
+        keep_batches: 0,
+        dead_too: true,
+        dry_run: false,
+    };
+    store.prune(options).await.unwrap();
+    no_damage(&*store).await;
+}
+
 /// A wait for a moment, or for an event until a moment, ends when the moment has come. No worker runs it, and nobody
 /// makes it run by hand.
 pub async fn moments_come(database: &dyn Database) {

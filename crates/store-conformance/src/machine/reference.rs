@@ -48,6 +48,8 @@ pub struct Job {
     child_of: Option<usize>,
     /// Whether it is told together with the others of its parent in its batch.
     together: bool,
+    /// Whether the event that it got has gone back.
+    is_returned: bool,
     /// The family that it waits for, or finalizes with.
     parenthood: Option<Parenthood>,
     /// The families of the steps that it has taken as a flow.
@@ -183,6 +185,7 @@ impl Reference {
             pauses: BTreeMap::new(),
             child_of: None,
             together: false,
+            is_returned: false,
             parenthood: None,
             steps: Vec::new(),
             signal: new.options.signal.clone(),

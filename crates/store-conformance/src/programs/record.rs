@@ -27,6 +27,8 @@ pub(super) struct Records {
     pub seen: BTreeMap<Id, String>,
     /// The decisions that are stored: who won a race, local values, and the events that were read.
     pub decided: BTreeMap<Id, u64>,
+    /// The node that has read each event, by the event's value. No two events have the same.
+    readers: BTreeMap<u64, Id>,
     /// The decisions of runs that are not stored yet, by flow.
     pub pending: BTreeMap<Id, Decisions>,
     /// The nodes where a flow has stumbled.
@@ -63,13 +65,20 @@ impl Records {
             {
                 self.contradict(format!("{id} was decided as {before}, and then as {decision}"));
             }
+            if id.ends_with(READ)
+                && let Some(before) = self.readers.insert(decision, id.clone())
+                && before != id
+            {
+                self.contradict(format!(
+                    "the event {decision} was read at {before}, and again at {id}"
+                ));
+            }
         }
     }
 
-    /// Reports whether a stored run has read an event, by its value. No two events have the same.
+    /// Reports whether a stored run has read an event, by its value.
     pub fn has_read(&self, event: u64) -> bool {
-        let mut decided = self.decided.iter();
-        decided.any(|(id, value)| id.ends_with(READ) && *value == event)
+        self.readers.contains_key(&event)
     }
 
     /// A flow sees an outcome.

@@ -246,6 +246,7 @@ impl Transaction {
             "debounced",
             "suspension",
             "kept_event",
+            "returned_event",
             "child_batch",
             "step_batch",
         ] {

@@ -189,7 +189,8 @@ $$;
 
 -- Gives the events that these ended children of flows got, and that the flows have not read, to the oldest open waits for them. Where
 -- none is open, they are kept, before those that were sent later. A flow that begins anew has no wait that stays open. The children of a
--- flow follow one another, the oldest first; the rows of the open waits are locked. Returns what that ended; the caller settles it.
+-- flow follow one another, the oldest first; the rows of the open waits are locked. The event of a child goes back once, however often
+-- flows name the child. Returns what that ended; the caller settles it.
 CREATE OR REPLACE FUNCTION gristmill.give_back_events(
     flow_id bigint, flow_positions integer[], child_ids bigint[], child_positions integer[], is_anew boolean, now_ms bigint,
     OUT ended_ids bigint[], OUT ended_positions int4multirange[]
@@ -202,12 +203,14 @@ DECLARE
     first_id bigint; -- of the events of a flow
 BEGIN
     FOR unread IN
-        SELECT u.number, u.flow_position, c.event, r."values" AS value
+        SELECT u.number, u.flow_position, u.child_id, u.child_position, c.event, r."values" AS value
         FROM unnest(flow_positions, child_ids, child_positions) WITH ORDINALITY AS u (flow_position, child_id, child_position, number)
         JOIN gristmill.child_batch c ON c.batch_id = u.child_id AND c.event IS NOT NULL
         JOIN gristmill.reported r ON r.batch_id = u.child_id AND r.first_position = u.child_position AND r.state = 'completed'
         ORDER BY u.number
     LOOP
+        INSERT INTO gristmill.returned_event (batch_id, position) VALUES (unread.child_id, unread.child_position) ON CONFLICT DO NOTHING;
+        CONTINUE WHEN NOT FOUND;
         SELECT a.batch_id, a.position INTO taker FROM gristmill.awaiting_event(flow_id, unread.flow_position, unread.event) a
             WHERE NOT is_anew;
         IF FOUND THEN

@@ -270,6 +270,13 @@ CREATE TABLE gristmill.kept_event (
     PRIMARY KEY (batch_id, position, id)
 );
 
+-- Jobs that got an event which their flow has not read, and which went back: it goes back once. Deleted with the batch of the job.
+CREATE TABLE gristmill.returned_event (
+    batch_id bigint NOT NULL,
+    position integer NOT NULL,
+    PRIMARY KEY (batch_id, position)
+);
+
 -- --- schedules and runs ---
 
 -- Jobs that are submitted again and again.

@@ -303,7 +303,7 @@ impl Transaction<'_> {
 
     /// Gives the events that these ended children of flows got, and that the flows have not read, to the oldest open waits for
     /// them. Where none is open, they are kept, before those that were sent later. A flow that begins anew has no wait that
-    /// stays open.
+    /// stays open. The event of a child goes back once, however often flows name the child.
     pub fn give_back_events(
         &mut self,
         batch: BatchId,
@@ -330,6 +330,13 @@ impl Transaction<'_> {
             let Some(value) = self.value_of_event(*child)? else {
                 continue;
             };
+            let returned = self.execute(
+                "INSERT OR IGNORE INTO returned_event (batch_id, position) VALUES (?1, ?2)",
+                params![child.batch.0, child.position],
+            )?;
+            if returned == 0 {
+                continue;
+            }
             let taker = match is_anew {
                 true => None,
                 false => self.waiting_for_event(flow, name)?,

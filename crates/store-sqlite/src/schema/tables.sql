@@ -269,6 +269,13 @@ CREATE TABLE kept_event (
 ) STRICT;
 CREATE INDEX kept_event_job ON kept_event (batch_id, position);
 
+-- Jobs that got an event which their flow has not read, and which went back: it goes back once. Deleted with the batch of the job.
+CREATE TABLE returned_event (
+    batch_id INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (batch_id, position)
+) STRICT, WITHOUT ROWID;
+
 -- --- schedules and runs ---
 
 -- Jobs that are submitted again and again.

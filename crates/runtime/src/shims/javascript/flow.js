@@ -30,6 +30,9 @@
   class FlowPromise extends Promise {
     #step = '';
     #isAwaited = false;
+    #isRaced = false;
+    // The races that it has won.
+    #won = [];
 
     static get [Symbol.species]() { return Promise; }
 
@@ -44,7 +47,19 @@
 
     get step() { return this.#step; }
 
-    get isAwaited() { return this.#isAwaited; }
+    get isAwaited() { return this.#isAwaited || this.#isRaced; }
+
+    // Whether the code gets its value. A race alone gives it to nobody.
+    get isRead() { return this.#isAwaited || this.#won.some((race) => race.isRead); }
+
+    // What a race awaits, which says whether it has won.
+    inRace(race) {
+      const then = (resolve, reject) => {
+        this.#isRaced = true;
+        return super.then(resolve, reject);
+      };
+      return { then, win: () => this.#won.push(race) };
+    }
 
     then(...handlers) {
       this.#isAwaited = true;
@@ -87,6 +102,8 @@
     #locals = [];
     // Promises of jobs and of functions that run here.
     #promises = [];
+    // The waits for events that the code has asked for.
+    #waits = [];
     // Of the suspension to come.
     #fresh = [];
     #newValues = [];
@@ -209,6 +226,7 @@
       const settled = FlowPromise.ofStep(isSignal ? name.slice(1) : name);
       Object.assign(record, { promise: settled, keepsErrors });
       if (!isSignal) this.#promises.push(settled.promise);
+      else if (name !== SLEEP) this.#waits.push(record);
       if (record.isTold) this.#settle(record);
       return settled.promise;
     }
@@ -282,13 +300,23 @@
       return this.#isOver ? new Promise(ignore) : this.#take({ name, head, payloads: 'null' });
     }
 
-    // The first of these to end, as `{ name, value, index }`. The others go on; they end with the flow.
+    // The first of these to end, as `{ name, value, index }`. The others go on, and may be awaited; they end with the flow.
     first(...promises) {
       if (promises.length === 0) throw new FlowError('flow.first() of nothing never ends: give steps, events, sleeps or other promises');
       const { promise, resolve, reject } = FlowPromise.ofStep('first');
+      let isDecided = false;
       promises.forEach((one, index) => {
-        const won = (value) => resolve({ name: one?.step ?? '', value, index });
-        Promise.resolve(one).then(won, reject);
+        const raced = one instanceof FlowPromise ? one.inRace(promise) : one;
+        const won = (value) => {
+          if (!isDecided && raced !== one) raced.win();
+          isDecided = true;
+          resolve({ name: one?.step ?? '', value, index });
+        };
+        const failed = (error) => {
+          isDecided = true;
+          reject(error);
+        };
+        Promise.resolve(raced).then(won, failed);
       });
       return promise;
     }
@@ -412,9 +440,11 @@
       }
       if (this.#next !== null) {
         await this.#endLocals();
-        // Events that open waits have got meanwhile go back.
+        // Events that the code has not read go back, also those that open waits have got meanwhile.
         const isEvent = (owner) => owner !== null && owner.name.startsWith('@') && owner.name !== SLEEP;
-        const waits = [...owners.keys()].filter((index) => isEvent(owners[index]));
+        const open = [...owners.keys()].filter((index) => isEvent(owners[index]));
+        const unread = this.#waits.filter((record) => record.isTold && !record.promise.promise.isRead);
+        const waits = [...open, ...unread.map((record) => record.first)];
         const givenUp = JSON.stringify(waits.map((index) => this.#outcomes[index].job));
         return new Suspension(
           `{"children":[],"memo":[${this.#next}],"on_failure":"collect","flow":true,"wake":"anew","given_up":${givenUp}}`);

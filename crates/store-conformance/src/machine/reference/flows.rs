@@ -80,15 +80,15 @@ impl Reference {
         unwanted.map(|(child, _)| child).collect()
     }
 
-    /// The names and values of the events that children of a flow got, and that the flow gives up.
-    pub(super) fn unread_events(&self, id: JobId, suspended: &Suspended) -> Vec<(String, String)> {
+    /// The names and values of the events that children of a flow got, and that the flow gives up. Each goes back once.
+    pub(super) fn unread_events(&mut self, id: JobId, suspended: &Suspended) -> Vec<(String, String)> {
         let Some(chosen) = suspended.given_up.first() else {
             return Vec::new();
         };
         let children = self.children_of_steps(id).into_iter();
         let unread = children.filter(|(child, _)| chosen.contains(child));
         let unread = unread.filter_map(|(child, _)| {
-            let job = self.jobs.get(&child)?;
+            let job = self.jobs.get_mut(&child)?;
             match (&job.signal, &job.place) {
                 (
                     Some(Signal::Event(name)),
@@ -97,7 +97,10 @@ impl Reference {
                         value: Some(value),
                         ..
                     },
-                ) => Some((name.clone(), value.clone())),
+                ) if !job.is_returned => {
+                    job.is_returned = true;
+                    Some((name.clone(), value.clone()))
+                }
                 _ => None,
             }
         });

@@ -20,7 +20,8 @@
 //!
 //! A flow may give up children of earlier steps, such as the losers of a race. Those that are open are cancelled before the
 //! flow waits, so they do not wake it. An event that one of the others got was not read by the flow: it goes to the oldest wait
-//! for it that is open, or back to the kept events, before those that were sent later.
+//! for it that is open, or back to the kept events, before those that were sent later. It goes back once, so a flow may name
+//! such a child again in later suspensions.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! One flow while it runs: the steps of its memo, the outcomes of its children, and what it begins.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -32,8 +32,6 @@ struct Record {
     waker: Option<Waker>,
     /// The code waits for it no more.
     is_given_up: bool,
-    /// Whether it was given up, or its end was told, since the last suspension.
-    is_news: bool,
     /// The code has read its outcome.
     is_read: bool,
     /// The children of a step that begins now.
@@ -59,8 +57,6 @@ pub(super) struct Instance {
     pub error: Option<JobError>,
     /// Functions that run here and have not ended.
     pub locals_running: u32,
-    /// Whether the code goes on from the last suspension: it is no replay any more.
-    goes_on: bool,
     /// What the instance began with, beside its payload.
     begun: Begin,
     /// The state with which it begins anew.
@@ -82,7 +78,6 @@ impl Instance {
             new_values: Vec::new(),
             error: None,
             locals_running: 0,
-            goes_on: false,
             begun,
             next: None,
         };
@@ -118,7 +113,6 @@ impl Instance {
             entry,
             waker: None,
             is_given_up: false,
-            is_news: false,
             is_read: false,
             children: None,
         });
@@ -208,7 +202,6 @@ impl Instance {
             entry,
             waker: None,
             is_given_up: false,
-            is_news: false,
             is_read: false,
             children: Some(children),
         });
@@ -228,7 +221,6 @@ impl Instance {
             missing: 0,
             waker: None,
             is_given_up: false,
-            is_news: false,
             is_read: false,
             children: None,
         });
@@ -241,9 +233,7 @@ impl Instance {
 
     /// The code waits for a step no more.
     pub fn give_up(&mut self, record: usize) {
-        let record = &mut self.records[record];
-        record.is_given_up = true;
-        record.is_news |= self.goes_on;
+        self.records[record].is_given_up = true;
     }
 
     /// The outcomes of all children of a step, once their ends were told.
@@ -284,7 +274,6 @@ impl Instance {
         let is_new = |child: &usize| self.owners[*child].is_some() && self.outcomes[*child].has_ended();
         let seen: Vec<usize> = (0..self.outcomes.len()).filter(is_new).collect();
         debug_assert!(seen.is_sorted(), "children are seen in their order");
-        self.goes_on = true;
         seen.iter().for_each(|child| self.deliver(*child));
         seen.into_iter()
             .map(|child| u32::try_from(child).unwrap_or(u32::MAX))
@@ -298,7 +287,6 @@ impl Instance {
         let record = &mut self.records[record];
         assert!(record.missing > 0, "a child ends once");
         record.missing -= 1;
-        record.is_news |= self.goes_on;
         if record.missing == 0
             && let Some(waker) = record.waker.take()
         {
@@ -352,16 +340,22 @@ impl Instance {
             ..Memo::default()
         };
         let spawn = flow_spawn(Vec::new(), &memo, Wake::Anew);
-        let given_up = self.unread_events(|_| true);
+        // Where other code has begun a wait, it may have read what the wait got.
+        let unasked: BTreeSet<usize> = self.known.values().flatten().copied().collect();
+        let given_up = self.unread_events(|number, record| record.missing > 0 || !unasked.contains(&number));
         Some(spawn.map(|spawn| Spawn { given_up, ..spawn }))
     }
 
-    /// The waits for events that may have got one which the code has not read, among these. The event goes back.
-    fn unread_events(&self, is_meant: impl Fn(&Record) -> bool) -> Vec<JobId> {
-        let begun = self.records.iter().filter(|record| record.children.is_none());
-        let waits = begun.filter(|record| is_event(&record.entry.name) && record.entry.count.is_none());
-        let unread = waits.filter(|record| !record.is_read && is_meant(record));
-        unread.map(|record| self.outcomes[record.first].job).collect()
+    /// The waits for events that may have got one which the code has not read, among these. The store gives each event back
+    /// once, so they may be named again in each suspension.
+    fn unread_events(&self, is_meant: impl Fn(usize, &Record) -> bool) -> Vec<JobId> {
+        let begun = self.records.iter().enumerate();
+        let begun = begun.filter(|(_, record)| record.children.is_none());
+        let waits = begun.filter(|(_, record)| is_event(&record.entry.name) && record.entry.count.is_none());
+        let unread = waits.filter(|(number, record)| !record.is_read && is_meant(*number, record));
+        unread
+            .map(|(_, record)| self.outcomes[record.first].job)
+            .collect()
     }
 
     /// What the flow waits for, and what it keeps.
@@ -376,8 +370,7 @@ impl Instance {
         let given_up = owned.filter(|(owner, _)| is_unwanted(owner));
         let mut given_up: Vec<JobId> = given_up.map(|(_, outcome)| outcome.job).collect();
         // Those that are open are there.
-        given_up
-            .extend(self.unread_events(|record| record.is_given_up && record.is_news && record.missing == 0));
+        given_up.extend(self.unread_events(|_, record| record.is_given_up && record.missing == 0));
         let mut memo = Memo {
             seen: Some(runs(seen)),
             values: std::mem::take(&mut self.new_values),
