@@ -523,10 +523,7 @@ impl Driver<'_> {
                     .filter(|(to, which, value)| (*to, *which) == (flow, name) && *value < self.events);
                 let lost = before.filter(|(_, _, value)| !records.has_read(*value));
                 let lost: Vec<u64> = lost.map(|(_, _, value)| *value).collect();
-                assert!(
-                    lost.is_empty(),
-                    "{flow} awaits {event}, and has lost {lost:?}"
-                );
+                assert!(lost.is_empty(), "{flow} awaits {event}, and has lost {lost:?}");
             }
         }
     }
