@@ -146,13 +146,26 @@ impl<'r> Generator<'r> {
             0..=3 => Node::Sequence(self.nodes(next)),
             4..=5 => Node::Gather(self.nodes(next)),
             6 => Node::Strict(self.nodes(next)),
-            7..=9 => Node::Race(self.nodes(next)),
+            7..=8 => Node::Race(self.nodes(next)),
+            9 => self.listening(),
             10 => Node::Try(Box::new(self.node(next)), Box::new(self.node(next))),
             11 => Node::Either(Box::new(self.node(next)), Box::new(self.node(next))),
             12 => Node::Repeat(2 + self.rng.below(2) as u32, Box::new(self.node(next))),
             13..=14 => Node::Child(self.program(next)),
             _ => self.leaf(),
         }
+    }
+
+    /// A loop whose waits for an event lose races: the event that one has got is for the next.
+    fn listening(&mut self) -> Node {
+        let event = Node::Event {
+            name: 0,
+            within_ms: None,
+        };
+        let sleep = Node::Sleep {
+            ms: 1 + self.rng.below(5),
+        };
+        Node::Repeat(4, Box::new(Node::Race(vec![sleep, event])))
     }
 
     fn nodes(&mut self, depth: u32) -> Vec<Node> {
