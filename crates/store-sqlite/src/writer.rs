@@ -52,6 +52,10 @@ pub(crate) struct Writer {
     pub synchronous: Synchronous,
     /// Whether the connection is set to sync at COMMIT.
     pub syncs: bool,
+    /// The length of the write-ahead log at which the writer's thread checkpoints it. Pages.
+    pub checkpoint_pages: u32,
+    /// Whether the connection is set to checkpoint the log at COMMIT.
+    pub checkpoints: bool,
     /// The files that the connection has opened.
     pub files: Arc<OpenFiles>,
     /// The layout of the file when this program opened it.
@@ -68,7 +72,7 @@ pub(crate) struct Writer {
 pub(crate) fn run(seat: &Seat<Writer>, mut committer: Committer<Operation, WriterReply>) {
     while let Some(group) = committer.next_group() {
         let merged = merge(group);
-        let Some((replies, unclaimed)) = seat.work(|writer| writer.serve(&merged.units())) else {
+        let Some((replies, unclaimed)) = seat.work(|writer| writer.serve_group(&merged.units())) else {
             // A panic of a lone caller. The committer's end answers everything as closed.
             tracing::error!("the store's writer has panicked");
             return;
@@ -139,6 +143,8 @@ impl Writer {
             Operation::Work(work) => Unit::Work(work),
             Operation::Close => return None,
         };
+        // A checkpoint waits for the disk.
+        self.set_checkpoints(false).ok()?;
         // An error here would be one of the busy handler, which SQLite sets without work.
         let wait = |writer: &Writer, milliseconds: u32| {
             let _ = writer
@@ -152,6 +158,25 @@ impl Writer {
         replies
             .pop()
             .filter(|reply| !matches!(reply, Err(StoreError::Locked { .. })))
+    }
+
+    /// Carries out the units of a group in the writer's thread, which may wait for the disk.
+    fn serve_group(&mut self, units: &[Unit<'_>]) -> (Vec<WriterReply>, Vec<Unclaimed>) {
+        if let Err(error) = self.set_checkpoints(true) {
+            tracing::warn!(%error, "the write-ahead log is not checkpointed");
+        }
+        self.serve(units)
+    }
+
+    fn set_checkpoints(&mut self, wanted: bool) -> std::result::Result<(), StoreError> {
+        if wanted != self.checkpoints {
+            let pages = if wanted { self.checkpoint_pages } else { 0 };
+            self.connection
+                .pragma_update(None, "wal_autocheckpoint", pages)
+                .map_err(|error| Failure::from(error).at(&self.path, self.busy_timeout_ms))?;
+            self.checkpoints = wanted;
+        }
+        Ok(())
     }
 
     /// Carries out the units and hands over what was claimed for workers that wait: the replies, and the claims that nobody

@@ -47,6 +47,9 @@ const LONE_OPERATIONS_MIN: u32 = 8;
 /// operation is over before the next one begins. A yield also wakes another thread of the executor, which costs as much as a
 /// hand-over.
 const LONE_OPERATIONS_PER_YIELD: u32 = 16;
+/// Once in this many operations, the writer's thread carries out the operation of a lone caller, and checkpoints the log if it is
+/// long. Until then, these operations add at most 16 MB of payloads to the log.
+const LONE_OPERATIONS_PER_CHECKPOINT: u32 = 256;
 
 /// Hands operations to the writer.
 ///
@@ -99,6 +102,8 @@ pub(crate) fn start(
         busy_timeout_ms: options.busy_timeout_ms,
         synchronous: options.synchronous,
         syncs: options.synchronous == Synchronous::Full,
+        checkpoint_pages: options.checkpoint_pages,
+        checkpoints: true,
         files,
         layout: LAYOUT.id(),
         layout_seen: None,
@@ -171,7 +176,7 @@ impl HandOver {
             return false;
         }
         let lone = self.lone.fetch_add(1, Ordering::Relaxed);
-        if lone < LONE_OPERATIONS_MIN {
+        if lone < LONE_OPERATIONS_MIN || lone.is_multiple_of(LONE_OPERATIONS_PER_CHECKPOINT) {
             return false;
         }
         if lone.is_multiple_of(LONE_OPERATIONS_PER_YIELD) {

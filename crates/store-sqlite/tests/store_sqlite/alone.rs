@@ -61,6 +61,23 @@ async fn a_lone_caller_commits_itself_unless_that_waits_for_the_disk() {
 }
 
 #[tokio::test]
+async fn the_log_of_a_lone_caller_is_checkpointed() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SqliteOptions {
+        synchronous: Synchronous::Normal,
+        checkpoint_pages: 100,
+        ..SqliteOptions::new(Arc::new(AskedBy::default()), 1)
+    };
+    let store = SqliteStore::open(folder.path().join("jobs.db"), options).unwrap();
+    for _ in 0..1_000 {
+        store.submit_one(batch(1)).await.unwrap();
+    }
+    // A submit writes several pages, so the log would have more than 4,000 of them.
+    let log = std::fs::metadata(folder.path().join("jobs.db-wal")).unwrap();
+    assert!(log.len() < 4_000 * 4_096, "{} bytes", log.len());
+}
+
+#[tokio::test]
 async fn a_lone_caller_does_not_block_its_thread_while_another_process_writes() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(AskedBy::default());
