@@ -45,7 +45,7 @@ fn wrong(address: &str) -> Vec<(Vec<&str>, &'static str)> {
             "model.safetensors",
         ),
         (
-            vec!["ingest", "show.txt", "--into", "kb.db", "--format", "pdf"],
+            vec!["ingest", "show.txt", "--into", "kb.db", "--format", "rtf"],
             "transcript, vtt",
         ),
         (
