@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { App, Retry } from 'gristmill';
+import { MicroBatch } from '../dist/work/micro-batch.js';
 import { closed, deferred, place } from './stores.mjs';
 
 function application(t) {
@@ -170,6 +171,96 @@ test('what a handler throws is described, whatever it is', async (t) => {
   assert.match(errors[0].message, /the handler threw "text"/);
   assert.match(errors[4].traceback, /Caused by: Error: inner/);
   assert.equal(errors[5].message, 'half \ufffd');
+});
+
+test('attempts of hours are stored with the longest duration there is', async (t) => {
+  const app = application(t);
+  const now = performance.now.bind(performance);
+  let hours = 0;
+  t.mock.method(performance, 'now', () => now() + hours * 3_600_000);
+  const long = app.job('long', { retries: 0 }, (isGood) => {
+    hours += 2;
+    if (!isGood) throw new Error('late');
+    return 'done';
+  });
+  const jobs = await long.submitMany([true, false]);
+  assert.deepEqual(await app.drain(), { completed: 1, failed: 1 });
+  assert.equal(await jobs.at(0).result(), 'done');
+  await assert.rejects(jobs.at(1).result(), /Error: late/);
+});
+
+test('a log is cut at its limit, and half of a character costs nothing', async (t) => {
+  const app = application(t);
+  const logs = app.job('logs', (text, job) => {
+    job.log(text);
+    job.progress({ message: text });
+    return 'done';
+  });
+  const jobs = await logs.submitMany(['x'.repeat(80_000), 'a']);
+  const half = app.job('half', (_, job) => {
+    job.log('cut 😀'.slice(0, 5));
+    job.progress({ message: '\ud800' });
+  });
+  const one = await half.submit();
+  assert.deepEqual(await app.drain(), { completed: 3, failed: 0 });
+  assert.equal((await jobs.at(0).log()).length, 60_000);
+  assert.equal(await one.log(), 'cut \ufffd\n');
+});
+
+test('an outcome that the store refuses fails its job, and the others of its micro-batch keep theirs', () => {
+  const answers = [];
+  const channel = {
+    answer(number, places, durations, values, others) {
+      if (others?.includes('refuse me') === true) throw new Error('no');
+      answers.push([number, [...places], values, JSON.parse(others)]);
+    },
+  };
+  const jobs = new MicroBatch(channel, { number: 5, count: 3, payloads: '[1\n,2\n,3]' }, 'error');
+  jobs.complete(0, '"kept"', 1);
+  jobs.fail(1, { type: 'Error', message: 'refuse me' }, 1);
+  jobs.log(0, 'text');
+  jobs.release(2);
+  jobs.flush();
+  const error = { type: 'outcome', message: 'the error of the job cannot be stored: no' };
+  const others = { failed: [{ position: 1, error, duration_us: 1_000 }], released: [2], returned: [], logs: [] };
+  assert.deepEqual(answers, [[5, [0], '["kept"]', others]]);
+  assert.equal(jobs.hasEnded, true);
+});
+
+test('a batch handler may throw nothing, and a thenable anything', async (t) => {
+  const app = application(t);
+  const nothing = app.batch('nothing', { size: 2, wait: '5ms', retries: 0 }, (payloads) => {
+    if (payloads.includes('bad')) throw null;
+    return payloads;
+  });
+  const thenables = [
+    { then() { throw new RangeError('at once'); } },
+    { then(resolve) { resolve(1); resolve(2); throw new Error('too late'); } },
+    { then(_, reject) { reject(undefined); } },
+    { get then() { throw new TypeError('no then'); } },
+  ];
+  const odd = app.job('odd', { retries: 0 }, (at) => thenables[at]);
+  const rejected = app.job('rejected', { retries: 0 }, () => Promise.any([Promise.reject()]));
+  const batched = await nothing.submitMany(['good', 'bad']);
+  const jobs = await odd.submitMany([0, 1, 2, 3]);
+  const any = await rejected.submit();
+  assert.deepEqual(await app.drain(), { completed: 2, failed: 5 });
+  assert.equal(await batched.at(0).result(), 'good');
+  await assert.rejects(batched.at(1).result(), /Thrown: the handler threw null/);
+  await assert.rejects(jobs.at(0).result(), /RangeError: at once/);
+  assert.equal(await jobs.at(1).result(), 1);
+  await assert.rejects(jobs.at(2).result(), /Thrown/);
+  await assert.rejects(jobs.at(3).result(), /TypeError: no then/);
+  await assert.rejects(any.result(), /AggregateError/);
+});
+
+test('a result is measured in bytes, and one that is too large fails alone', async (t) => {
+  const app = application(t);
+  const large = app.job('large', { retries: 0 }, (count) => '語'.repeat(count));
+  const jobs = await large.submitMany([6_000_000, 2]);
+  assert.deepEqual(await app.drain(), { completed: 1, failed: 1 });
+  await assert.rejects(jobs.at(0).result(), /RangeError: the result has 18000002 bytes/);
+  assert.equal(await jobs.at(1).result(), '語語');
 });
 
 test('jobs of ten thousand no-ops and slow ones mix without a loss', async (t) => {

@@ -49,7 +49,9 @@ export class Batcher {
     if (gathered === undefined) return;
     this.gathering.delete(key);
     clearTimeout(gathered.timer);
-    void this.run(gathered.items);
+    this.run(gathered.items).catch((error: unknown) => {
+      for (const item of gathered.items) item.reject(error);
+    });
   }
 
   /** Runs a batch. One that throws is halved until the culprit is alone. */
@@ -66,7 +68,8 @@ export class Batcher {
           else item.resolve(result);
         });
       } catch (error) {
-        if (portion.length === 1 || error instanceof WrongResults || (error as { retryAfter?: unknown }).retryAfter !== undefined) {
+        const { retryAfter } = (error ?? {}) as { retryAfter?: unknown };
+        if (portion.length === 1 || error instanceof WrongResults || retryAfter !== undefined) {
           for (const item of portion) item.reject(error);
           continue;
         }

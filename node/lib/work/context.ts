@@ -1,6 +1,7 @@
 // A job as its handler sees it.
 
 import { encode } from '../values/encode.js';
+import { clean } from './describe.js';
 import type { MicroBatch } from './micro-batch.js';
 
 /** How far a job is. */
@@ -16,7 +17,7 @@ export interface Progress {
 
 /** A job's word on how far it is, at most this often. */
 const PROGRESS_EVERY_MS = 10;
-/** The log of one job, at most. Later lines are dropped. */
+/** The log of one job, at most. What is longer is cut. */
 const LOG_CHARACTERS_MAX = 60_000;
 
 /** The job that runs. */
@@ -101,12 +102,15 @@ export class JobContext {
     const now = performance.now();
     if (this.isAnswered || now - this.saidAt < PROGRESS_EVERY_MS) return;
     this.saidAt = now;
-    this.microBatch.progress(this.place, encode(progress, 'progress', 'error'));
+    const { message } = progress;
+    const told = typeof message === 'string' ? { ...progress, message: clean(message) } : progress;
+    this.microBatch.progress(this.place, encode(told, 'progress', 'error'));
   }
 
   /** Adds a line to the log of this attempt, which the store keeps with the outcome. */
   log(line: string): void {
-    if (this.logged.length < LOG_CHARACTERS_MAX) this.logged += `${line}\n`;
+    const left = LOG_CHARACTERS_MAX - this.logged.length;
+    if (left > 0) this.logged += clean(`${line}\n`.slice(0, left));
   }
 
   /** @internal */

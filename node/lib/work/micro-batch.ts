@@ -13,6 +13,11 @@ interface Others {
   logs: { position: number; text: string }[];
 }
 
+/** The longest duration that the store holds: longer attempts have this one. */
+const DURATION_US_MAX = 0xffffffff;
+
+const microseconds = (durationMs: number): number => Math.min(DURATION_US_MAX, Math.round(durationMs * 1000));
+
 /** The jobs of one message, by their places. @internal */
 export class MicroBatch {
   readonly number: number;
@@ -66,7 +71,7 @@ export class MicroBatch {
     const { places } = this;
     if (places.length > 0 && places[places.length - 1]! > place) this.isSorted = false;
     places.push(place);
-    this.durationsUs.push(durationMs * 1000);
+    this.durationsUs.push(microseconds(durationMs));
     this.values.push(value);
   }
 
@@ -77,7 +82,7 @@ export class MicroBatch {
 
   fail(place: number, error: Described, durationMs: number): void {
     this.left--;
-    this.rest.failed.push({ position: place, error, duration_us: Math.round(durationMs * 1000) });
+    this.rest.failed.push({ position: place, error, duration_us: microseconds(durationMs) });
   }
 
   log(place: number, text: string): void {
@@ -113,8 +118,16 @@ export class MicroBatch {
     this.isSorted = true;
     this.others = null;
     const packed = `[${values.join('\n,')}]`;
-    this.channel.answer(
+    const answer = (others: Others | null): void => this.channel.answer(
       this.number, Uint32Array.from(places), Uint32Array.from(durationsUs), packed, others === null ? null : JSON.stringify(others),
     );
+    try {
+      answer(others);
+    } catch (error) {
+      // Without an answer, the jobs would run for ever. What was refused is the errors or the logs.
+      if (others === null) throw error;
+      const refused = { type: 'outcome', message: `the error of the job cannot be stored: ${(error as Error).message}` };
+      answer({ ...others, failed: others.failed.map((one) => ({ ...one, error: refused })), logs: [] });
+    }
   }
 }

@@ -21,7 +21,8 @@ export interface KindSpec {
 const TURN_MS_MAX = 5, FLUSH_EVERY_MS = 2;
 /** The time for which a cancelled job may go on. */
 const CANCEL_GRACE_MS = 10_000;
-const VALUE_CHARACTERS_MAX = 16 << 20;
+/** The UTF-8 of a result, at most. */
+const VALUE_BYTES_MAX = 16 << 20;
 /** The longest timeout of a timer; a longer one would end at once. */
 const TIMER_MS_MAX = 0x7fffffff;
 
@@ -31,6 +32,9 @@ const whenIdle: (task: () => void) => unknown = (globalThis as { setImmediate?: 
 const isThenable = (value: unknown): value is PromiseLike<unknown> => (
   typeof value === 'object' && value !== null && typeof (value as { then?: unknown }).then === 'function'
 );
+
+/** The bytes of UTF-8. A text that is too short for the limit is not measured. */
+const bytesOf = (text: string): number => (3 * text.length <= VALUE_BYTES_MAX ? text.length : new TextEncoder().encode(text).length);
 
 /** The runner of one kind. @internal */
 export class Runner {
@@ -148,22 +152,24 @@ export class Runner {
     const payload = microBatch.payloads[place];
     // The job may change its payload, and what it does not need any more is free.
     microBatch.payloads[place] = undefined;
-    let value: unknown;
+    let value: unknown, promised: Promise<unknown> | null = null;
     try {
       if (payload instanceof Unreadable) throw payload.error;
       value = this.spec.entry(payload, job);
+      // A thenable of another library may throw, or settle twice.
+      if (isThenable(value)) promised = Promise.resolve(value);
     } catch (error) {
       this.settleError(job, error);
       return;
     }
-    if (!isThenable(value)) {
+    if (promised === null) {
       this.settle(job, value);
       return;
     }
     this.running++;
     microBatch.running[place] = job;
     if (microBatch.timeoutMs > 0) this.limit(job, microBatch.timeoutMs);
-    value.then((value) => this.end(job, value, false), (error: unknown) => this.end(job, error, true));
+    promised.then((value) => this.end(job, value, false), (error: unknown) => this.end(job, error, true));
   }
 
   private limit(job: JobContext, timeoutMs: number): void {
@@ -203,8 +209,9 @@ export class Runner {
     let text: string;
     try {
       text = value === undefined ? 'null' : encode(value, 'result', this.bigints);
-      if (text.length > VALUE_CHARACTERS_MAX) {
-        throw new RangeError(`the result has ${text.length} characters: give a reference to it, such as a path`);
+      const bytes = bytesOf(text);
+      if (bytes > VALUE_BYTES_MAX) {
+        throw new RangeError(`the result has ${bytes} bytes, and ${VALUE_BYTES_MAX} are the most: give a reference to it, such as a path`);
       }
     } catch (error) {
       this.settleError(job, error);
