@@ -15,9 +15,8 @@ npm: node-modules ## Build the package for Node, with the addon in it: build/nod
 	$(CARGO) build --release --locked --package gristmill-node
 	install -D --strip target/release/libgristmill_node.so $(NODE_ADDON)
 	mkdir -p $(NODE_PACKAGE)
-	cp LICENSE-APACHE LICENSE-MIT node/
-	cd node && npm pack --silent --pack-destination ../$(NODE_PACKAGE) >/dev/null
-	rm node/LICENSE-APACHE node/LICENSE-MIT
+	trap 'rm -f node/LICENSE-APACHE node/LICENSE-MIT' EXIT; cp LICENSE-APACHE LICENSE-MIT node/ && \
+	  (cd node && npm pack --silent --pack-destination ../$(NODE_PACKAGE) >/dev/null)
 
 # The library that the Rust tests' build has, with the features of that build.
 .PHONY: node-test-package

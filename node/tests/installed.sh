@@ -9,4 +9,5 @@ for name in node npm sh env uname; do ln -s "$(command -v "$name")" "$folder/bin
 cd "$folder"
 echo '{"private": true}' >package.json
 PATH=$folder/bin npm install --silent --no-audit --no-fund "$tarball"
+for name in LICENSE-APACHE LICENSE-MIT; do test -s "$folder/node_modules/gristmill/$name"; done
 GRISTMILL_PACKAGE=$folder/node_modules/gristmill node --test "$here/documents.test.mjs"
