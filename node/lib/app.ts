@@ -1,7 +1,8 @@
 // Applications: a store, and the functions whose jobs it keeps.
 
 import type { Backend } from './backend.js';
-import { InvalidValue, type Span, milliseconds, shown } from './errors.js';
+import { closable } from './closable.js';
+import { GristmillError, InvalidValue, type Span, milliseconds, shown } from './errors.js';
 import { Handle, type WaitOptions } from './handle.js';
 import { CONCURRENCY_MAX, Job, type JobOptions, type Schemas, type Stored } from './job.js';
 import { type MapOptions, mapped } from './map.js';
@@ -84,6 +85,8 @@ export class App extends Operations implements AsyncDisposable {
   /** The jobs by name. @internal */
   readonly jobs = new Map<string, Job<never, never>>();
   private readonly workers = new Set<Worker>();
+  /** Ends the maps that run. */
+  private readonly maps = new Set<(reason: Error) => Promise<unknown>>();
   private opened: Promise<Backend> | null = null;
 
   constructor(
@@ -127,8 +130,10 @@ export class App extends Operations implements AsyncDisposable {
     return this.opened !== null;
   }
 
-  /** Stops the application's workers and closes the store. The next use opens it again. */
+  /** Ends the application's maps, stops its workers and closes the store. The next use opens it again. */
   async close(): Promise<void> {
+    const reason = new GristmillError('the application was closed before the end of the map');
+    await Promise.allSettled([...this.maps].map((end) => end(reason)));
     await Promise.allSettled([...this.workers].map((worker) => worker.stop()));
     const { opened } = this;
     this.opened = null;
@@ -215,11 +220,28 @@ export class App extends Operations implements AsyncDisposable {
     return this.mapping(kind, spec, items, options) as AsyncGenerator<Stored<Awaited<R>>, void, undefined>;
   }
 
-  private async *mapping<P>(
+  private mapping<P>(
     kind: string, spec: KindSpec, items: Iterable<P> | AsyncIterable<P>, options: MapOptions,
   ): AsyncGenerator<unknown, void, undefined> {
-    const backend = await this.backend();
-    yield* mapped({ backend, store: this.store, kind, spec, bigints: this.bigints, options }, items);
+    const closing = new AbortController();
+    let refusal: Error | null = null;
+    const end = (reason: Error): Promise<unknown> => {
+      refusal = reason;
+      closing.abort(reason);
+      return results.return();
+    };
+    const { maps, store, bigints } = this;
+    const opened = () => this.backend();
+    async function* run(): AsyncGenerator<unknown, void, undefined> {
+      maps.add(end);
+      try {
+        yield* mapped({ backend: await opened(), store, kind, spec, bigints, options }, items, closing.signal);
+      } finally {
+        maps.delete(end);
+      }
+    }
+    const results = run();
+    return closable(results, () => closing.abort(null), () => refusal);
   }
 
   /** Deletes the map with this name, its items and results; whether there was one. */

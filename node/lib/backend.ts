@@ -1,6 +1,6 @@
 // What an application needs of its store: the native engine has it for a file or a database, and a server over HTTP.
 
-import type { JobErrorDescription } from './errors.js';
+import { type JobErrorDescription, StoreError } from './errors.js';
 import type { MapRun } from './map.js';
 import type { Identity } from './work/context.js';
 
@@ -75,7 +75,7 @@ export interface Backend {
   /** The time of its clock. */
   nowMs(): number;
   /** Carries out an operation of the HTTP API by its `operationId`: its answer as JSON. */
-  ask(operation: string, subject: string, request: string): Promise<string>;
+  ask(operation: string, subject: string, request: string, signal?: AbortSignal): Promise<string>;
   /** Waits for the end of a job for a moment; null where it has not ended by then. */
   waitJob(job: string, waitMs: number, signal?: AbortSignal): Promise<Ended | null>;
   events(after: string | null): Promise<EventSource>;
@@ -86,6 +86,9 @@ export interface Backend {
   deleteRun(name: string): Promise<boolean>;
   close(): Promise<void>;
 }
+
+/** Whether a store refuses an answer, because the results of the batches are too many bytes for one. @internal */
+export const isTooLarge = (error: unknown): boolean => error instanceof StoreError && error.message.includes('name fewer batches');
 
 /** The longest wait of one call of a store. Milliseconds. @internal */
 export const WAIT_MS_MAX = 1_000;

@@ -10,6 +10,13 @@ export class GristmillError extends Error {
 /** The store refused an operation or could not be reached; the message says which and why. */
 export class StoreError extends GristmillError {
   override name = 'StoreError';
+  /** The status of a server's answer; undefined without one. */
+  readonly status: number | undefined;
+
+  constructor(message: string, options: ErrorOptions & { status?: number } = {}) {
+    super(message, options);
+    this.status = options.status;
+  }
 }
 
 /** The store does not have the job, schedule or batch. */

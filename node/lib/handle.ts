@@ -1,7 +1,7 @@
 // Handles of submitted jobs.
 
 import type { Backend, Ended, Submitted } from './backend.js';
-import { WAIT_MS_MAX } from './backend.js';
+import { WAIT_MS_MAX, isTooLarge } from './backend.js';
 import { JobFailed, NotFound, ResultTimeout, type Span, milliseconds } from './errors.js';
 import type { JobDetails } from './operations.js';
 import { decode } from './values/decode.js';
@@ -26,30 +26,50 @@ export interface HandleOwner {
 /** Converts the value of a job, by its schema. @internal */
 export type Convert = (value: unknown) => unknown;
 
+/** How long an answer may take beyond the end of a wait. Milliseconds. */
+const ANSWER_MS_MAX = 1_000;
+/** The longest timeout of a timer; a longer one would end at once. */
+const TIMER_MS_MAX = 0x7fffffff;
+
+type Turn<T> = (waitMs: number, signal: AbortSignal) => Promise<T | null>;
+
 /** Waits in turns that are short enough for a process to end soon after the wait was given up. */
-async function waiting<T>(options: WaitOptions, what: string, turn: (waitMs: number) => Promise<T | null>): Promise<T> {
-  const untilMs = options.timeout === undefined ? Infinity : performance.now() + milliseconds(options.timeout, '`timeout`');
+async function waiting<T>(options: WaitOptions, what: string, turn: Turn<T>): Promise<T> {
+  const limitMs = options.timeout === undefined ? Infinity : milliseconds(options.timeout, '`timeout`');
+  const untilMs = performance.now() + limitMs;
   const { signal } = options;
-  let giveUp: (() => void) | undefined;
-  const givenUp = signal === undefined ? null : new Promise<never>((_, reject) => {
-    giveUp = () => reject(signal.reason as Error);
-    signal.addEventListener('abort', giveUp, { once: true });
+  signal?.throwIfAborted();
+  const ending = new AbortController();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const giveUp = (): void => ending.abort(signal!.reason);
+  const givenUp = new Promise<never>((_, reject) => {
+    ending.signal.addEventListener('abort', () => reject(ending.signal.reason as Error), { once: true });
   });
-  givenUp?.catch(() => {});
+  givenUp.catch(() => {});
+  signal?.addEventListener('abort', giveUp, { once: true });
+  if (limitMs + ANSWER_MS_MAX <= TIMER_MS_MAX) {
+    timer = setTimeout(() => {
+      ending.abort(new ResultTimeout(`the store has not answered whether ${what} ended after ${options.timeout}`));
+    }, limitMs + ANSWER_MS_MAX);
+  }
   try {
     for (;;) {
-      signal?.throwIfAborted();
       const leftMs = untilMs - performance.now();
-      const next = turn(Math.max(0, Math.min(leftMs, WAIT_MS_MAX)));
-      const found = await (givenUp === null ? next : Promise.race([next, givenUp]));
+      const found = await Promise.race([turn(Math.max(0, Math.min(leftMs, WAIT_MS_MAX)), ending.signal), givenUp]);
       if (found !== null) return found;
       if (leftMs <= 0) {
         throw new ResultTimeout(`${what} not ended after ${options.timeout}; a worker that runs the kind continues`);
       }
     }
   } finally {
-    if (giveUp !== undefined) signal!.removeEventListener('abort', giveUp);
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', giveUp);
   }
+}
+
+/** The options of a wait that ends at this time. */
+function within(options: WaitOptions, untilMs: number): WaitOptions {
+  return untilMs === Infinity ? options : { ...options, timeout: `${Math.max(0, Math.ceil(untilMs - performance.now()))}ms` };
 }
 
 /** A submitted job. */
@@ -65,7 +85,9 @@ export class Handle<R = unknown> {
   /** Waits for the job's end, and returns its result. Throws `JobFailed` where it ended otherwise. */
   async result(options: WaitOptions = {}): Promise<R> {
     const backend = await this.owner.backend();
-    const ended = await waiting(options, `job ${this.id} has`, (waitMs) => backend.waitJob(this.id, waitMs, options.signal));
+    const ended = await waiting(options, `job ${this.id} has`, (waitMs, signal) => (
+      backend.waitJob(this.id, waitMs, signal)
+    ));
     return await this.concluded(ended) as R;
   }
 
@@ -123,7 +145,6 @@ interface Part {
 /** The jobs of one `submitMany`, in the order of the items. Handles are made when they are asked for. */
 export class Handles<R = unknown> implements Iterable<Handle<R>> {
   private readonly parts: Part[];
-  private readonly isAlone: boolean;
 
   /** @internal */
   constructor(
@@ -132,7 +153,6 @@ export class Handles<R = unknown> implements Iterable<Handle<R>> {
     private readonly convert: Convert | null = null,
   ) {
     this.parts = batches.map(({ batch, first_position: first, count }) => ({ batch, first, count }));
-    this.isAlone = this.parts.length === 1 && this.parts[0]!.count === 1;
   }
 
   /** The number of jobs. */
@@ -164,25 +184,44 @@ export class Handles<R = unknown> implements Iterable<Handle<R>> {
     const results: R[] = [];
     const untilMs = options.timeout === undefined ? Infinity : performance.now() + milliseconds(options.timeout, '`timeout`');
     for (const part of this.parts) {
-      const timeout: WaitOptions = untilMs === Infinity ? {} : { timeout: `${Math.max(0, Math.ceil(untilMs - performance.now()))}ms` };
-      for (const value of await this.resultsOf(part, { ...options, ...timeout })) results.push(value as R);
+      for (const value of await this.resultsOf(part, within(options, untilMs))) results.push(value as R);
     }
     return results;
   }
 
   private async resultsOf({ batch, first, count }: Part, options: WaitOptions): Promise<unknown[]> {
-    if (this.isAlone) return [await new Handle(this.owner, `${batch}:${first}`, this.convert).result(options)];
+    // The batch of a single job may have jobs of others.
+    if (count === 1) return this.resultsOneByOne(batch, first, count, options);
     const backend = await this.owner.backend();
-    const lines = await waiting(options, `jobs of batch ${batch} have`, async (waitMs) => {
-      const request = JSON.stringify({ batches: String(batch), wait_ms: Math.ceil(waitMs) });
-      const answer = await backend.ask('results', '', request);
-      const lines = decode(answer, 'results', this.owner.bigints) as ResultLine[];
-      return lines.length < count ? null : lines;
-    });
+    let lines: ResultLine[];
+    try {
+      lines = await waiting(options, `jobs of batch ${batch} have`, async (waitMs, signal) => {
+        const request = JSON.stringify({ batches: String(batch), wait_ms: Math.ceil(waitMs) });
+        const answer = await backend.ask('results', '', request, signal);
+        const lines = (decode(answer, 'results', this.owner.bigints) as ResultLine[]).filter(({ job }) => {
+          const position = Number(job.slice(job.indexOf(':') + 1));
+          return position >= first && position < first + count;
+        });
+        return lines.length < count ? null : lines;
+      });
+    } catch (error) {
+      if (!isTooLarge(error)) throw error;
+      return this.resultsOneByOne(batch, first, count, options);
+    }
     const failed = lines.find((line) => line.state !== 'completed');
     if (failed !== undefined) throw new JobFailed(failed.job, failed.state, failed.error ?? null);
     const values = lines.map((line) => line.value);
     return this.convert === null ? values : Promise.all(values.map(this.convert));
+  }
+
+  private async resultsOneByOne(batch: number, first: number, count: number, options: WaitOptions): Promise<unknown[]> {
+    const values: unknown[] = [];
+    const untilMs = options.timeout === undefined ? Infinity : performance.now() + milliseconds(options.timeout, '`timeout`');
+    for (let position = first; position < first + count; position++) {
+      const handle = new Handle(this.owner, `${batch}:${position}`, this.convert);
+      values.push(await handle.result(within(options, untilMs)));
+    }
+    return values;
   }
 
   /** Cancels the jobs that have not ended; how many that were. */
@@ -196,7 +235,7 @@ export class Handles<R = unknown> implements Iterable<Handle<R>> {
 
   /** The batches, in the form for `after`. */
   get prerequisites(): readonly string[] {
-    return this.isAlone ? [this.at(0)!.id] : this.parts.map((part) => String(part.batch));
+    return this.parts.map(({ batch, first, count }) => (count === 1 ? `${batch}:${first}` : String(batch)));
   }
 }
 

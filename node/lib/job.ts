@@ -1,13 +1,13 @@
 // Jobs as functions.
 
 import type { Backend, Submitted } from './backend.js';
-import { InvalidValue, SubmitFailed, shown } from './errors.js';
+import { InvalidValue, StoreError, SubmitFailed, shown } from './errors.js';
 import { Handle, type HandleOwner, Handles } from './handle.js';
 import { type CommonOptions, type Members, OF_JOBS, type SubmitOneOptions, type SubmitOptions, checkNames, membersOf } from './options.js';
 import { type StandardSchema, validated } from './schema.js';
 import { type SqliteTransaction, isSqlite, submitWithinFile } from './sqlite.js';
 import { type SqlTransaction, submitWithin } from './transaction.js';
-import { encode, encodeAll } from './values/encode.js';
+import { type BigInts, encode, encodeAll } from './values/encode.js';
 import type { Entry, KindSpec } from './work/runner.js';
 
 /** What becomes of a result: one that is undefined is stored as null. */
@@ -58,6 +58,8 @@ interface Gathered {
 const STATEMENT_ITEMS_MAX = 10_000;
 // Items and bytes of one portion of a submit of many.
 const PORTION_ITEMS_FIRST = 1_000, PORTION_ITEMS_MAX = 50_000, PORTION_CHARACTERS = 4 << 20;
+/** A longer portion is halved: a request has 32 MiB at most, and a character three bytes. */
+const PORTION_CHARACTERS_MAX = 8 << 20;
 
 /** A job: submits payloads for workers of its kind. */
 export class Job<P = unknown, R = unknown> {
@@ -207,29 +209,29 @@ export class Job<P = unknown, R = unknown> {
   private async *portionsOf(payloads: Iterable<P> | AsyncIterable<P>): AsyncGenerator<string, void, undefined> {
     let items: unknown[] = [], first = 0, itemsMax = PORTION_ITEMS_FIRST;
     const pack = () => {
-      const text = encodeAll(items, first, this.owner.bigints);
-      const charactersEach = text.length / items.length;
+      const texts = packed(items, first, this.owner.bigints);
+      const charactersEach = texts.reduce((sum, text) => sum + text.length, 0) / items.length;
       itemsMax = Math.max(1, Math.min(PORTION_ITEMS_MAX, Math.floor(PORTION_CHARACTERS / charactersEach)));
       first += items.length;
       items = [];
-      return text;
+      return texts;
     };
     const schema = this.schemas.payload;
     if (schema === undefined && typeof (payloads as Iterable<P>)[Symbol.iterator] === 'function') {
       if (typeof payloads === 'string') throw new InvalidValue(`the items are ${shown(payloads)}: give a list`, 'items');
       for (const payload of payloads as Iterable<P>) {
         items.push(payload);
-        if (items.length >= itemsMax) yield pack();
+        if (items.length >= itemsMax) yield* pack();
       }
     } else if (typeof (payloads as AsyncIterable<P>)?.[Symbol.asyncIterator] === 'function' || schema !== undefined) {
       for await (const payload of payloads) {
         items.push(await this.checked(payload, `items[${first + items.length}]`));
-        if (items.length >= itemsMax) yield pack();
+        if (items.length >= itemsMax) yield* pack();
       }
     } else {
       throw new InvalidValue(`the items are ${shown(payloads)}: give a list, or another iterable`, 'items');
     }
-    if (items.length > 0) yield pack();
+    if (items.length > 0) yield* pack();
   }
 
   /** The payload, which the schema accepts. It is stored as it was given: the schema converts it for the handler. */
@@ -247,7 +249,17 @@ export class Job<P = unknown, R = unknown> {
 
   private async store(backend: Backend, members: Members, payloads: string): Promise<Submitted> {
     const head = JSON.stringify({ ...members, kind: this.name }).slice(0, -1);
-    return JSON.parse(await backend.ask('submit', '', `${head},${payloads}}`)) as Submitted;
+    const answer = await backend.ask('submit', '', `${head},${payloads}}`);
+    let submitted: Partial<Submitted> | null = null;
+    try {
+      submitted = JSON.parse(answer) as Partial<Submitted> | null;
+    } catch {
+      // It is refused below.
+    }
+    if (!Array.isArray(submitted?.batches)) {
+      throw new StoreError(`the server's answer to a submit is not of Gristmill: ${shown(answer)}; check its address`);
+    }
+    return submitted as Submitted;
   }
 
   private storeWithin(transaction: SqliteTransaction, members: Members, payloads: string): Submitted['batches'] {
@@ -297,6 +309,20 @@ export class Job<P = unknown, R = unknown> {
       },
     };
   }
+}
+
+/** Items as JSON lists, none of which is too long for a request. `first` is the number of the first item among all. */
+function packed(items: unknown[], first: number, bigints: BigInts): string[] {
+  let text: string | null = null;
+  try {
+    text = encodeAll(items, first, bigints);
+  } catch (error) {
+    // No text may be that long.
+    if (!(error instanceof RangeError) || items.length === 1) throw error;
+  }
+  if (text !== null && (text.length <= PORTION_CHARACTERS_MAX || items.length === 1)) return [text];
+  const half = items.length >> 1;
+  return [...packed(items.slice(0, half), first, bigints), ...packed(items.slice(half), first + half, bigints)];
 }
 
 /** The batches of jobs, by their ids in order. */

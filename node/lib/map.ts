@@ -1,7 +1,7 @@
 // Map: items are submitted in order and run by a worker of this process, and their results come as they are on disk.
 
-import type { Backend, Submitted } from './backend.js';
-import { InvalidValue, JobFailed } from './errors.js';
+import { type Backend, type Submitted, isTooLarge } from './backend.js';
+import { InvalidValue, JobFailed, WorkerError } from './errors.js';
 import { decode } from './values/decode.js';
 import { type BigInts, encodeAll } from './values/encode.js';
 import type { KindSpec } from './work/runner.js';
@@ -62,6 +62,10 @@ const CHUNK_CHARACTERS = 1 << 20;
 const WAIT_MS_FIRST = 10, WAIT_MS_MAX = 1_000;
 /** Batches that are asked for together, and of an earlier process that are listed at once. */
 const BATCHES_ASKED_MAX = 64;
+/** Results that are read together of a batch whose results are read one by one. */
+const LARGE_RESULTS_MAX = 64;
+/** Their characters, about. */
+const LARGE_CHARACTERS_MAX = 32 << 20;
 
 interface ResultLine {
   job: string;
@@ -81,13 +85,18 @@ interface Open {
   readonly yielded: Set<number> | null;
   /** The number of results that are not yielded. */
   left: number;
+  /** Whether its results are too many bytes for one answer. */
+  isLarge: boolean;
 }
+
+const stopped = (): WorkerError => new WorkerError('the worker of the map was stopped before the end of the map: run it again');
 
 /** Takes items of an iterable: as many as there are now, at most so many. */
 class Items<P> {
   private readonly iterator: Iterator<P> | AsyncIterator<P>;
   private readonly isAsync: boolean;
   private pending: Promise<IteratorResult<P>> | null = null;
+  private giveUp: (() => void) | null = null;
   isOver = false;
 
   constructor(items: Iterable<P> | AsyncIterable<P>) {
@@ -117,7 +126,7 @@ class Items<P> {
     while (taken.length < itemsMax && !this.isOver) {
       this.pending ??= Promise.resolve((this.iterator as AsyncIterator<P>).next());
       // The first item is waited for.
-      const next = taken.length === 0 ? await this.pending : await Promise.race([this.pending, later(until - performance.now())]);
+      const next = await this.soon(this.pending, taken.length === 0 ? null : until - performance.now());
       if (next === null) break;
       this.pending = null;
       if (next.done === true) this.isOver = true;
@@ -126,9 +135,22 @@ class Items<P> {
     return taken;
   }
 
+  /** The next item; null where none has come in this time, or where the items are closed. */
+  private soon(pending: Promise<IteratorResult<P>>, limitMs: number | null): Promise<IteratorResult<P> | null> {
+    return new Promise((resolve, reject) => {
+      const timer = limitMs === null ? undefined : setTimeout(resolve, Math.max(0, limitMs), null);
+      this.giveUp = () => {
+        clearTimeout(timer);
+        resolve(null);
+      };
+      pending.finally(() => clearTimeout(timer)).then(resolve, reject);
+    });
+  }
+
   async close(): Promise<void> {
     if (this.isOver) return;
     this.isOver = true;
+    this.giveUp?.();
     // A generator that waits for its next item ends when that has come.
     const ended = this.iterator.return?.();
     if (this.pending === null) await ended;
@@ -136,12 +158,10 @@ class Items<P> {
   }
 }
 
-const later = (ms: number): Promise<null> => new Promise((resolve) => {
-  setTimeout(resolve, Math.max(0, ms), null);
-});
-
-/** The results of a map. @internal */
-export async function* mapped<P>(plan: MapPlan, items: Iterable<P> | AsyncIterable<P>): AsyncGenerator<unknown, void, undefined> {
+/** The results of a map. `closing` ends it: without an error by `null`. @internal */
+export async function* mapped<P>(
+  plan: MapPlan, items: Iterable<P> | AsyncIterable<P>, closing: AbortSignal,
+): AsyncGenerator<unknown, void, undefined> {
   const { backend, options } = plan;
   const input = new Items(items);
   const name = options.name ?? `map-${crypto.randomUUID()}`;
@@ -150,20 +170,29 @@ export async function* mapped<P>(plan: MapPlan, items: Iterable<P> | AsyncIterab
   const description = JSON.stringify(isKept ? { map: plan.kind } : { map: plan.kind, is_unnamed: true });
   const jobOptions = JSON.stringify({ retry: { attempts_max: (options.retries ?? 0) + 1 } });
   const run = await backend.beginRun({ store: plan.store, name, description, kind: plan.kind, queue, options: jobOptions });
-  let mapping: Mapping<P> | null = null, worker: Worker | null = null;
+  let mapping: Mapping<P> | null = null, worker: Worker | null = null, hasThrown = false;
   try {
-    mapping = new Mapping(plan, run, input);
+    mapping = new Mapping(plan, run, input, closing);
     await mapping.resume(name);
     worker = await Worker.start(backend, { queues: [queue], name: queue, until: 'stopped' }, [plan.spec], plan.bigints);
     yield* mapping.results(worker);
+  } catch (error) {
+    hasThrown = true;
+    throw error;
   } finally {
-    await mapping?.stop();
-    const isWhole = mapping?.isWhole === true;
-    if (!isKept && !isWhole) await backend.ask('cancel', '', JSON.stringify({ filter: { queue } })).catch(() => {});
-    await worker?.stop().catch(() => {});
-    if (isKept && isWhole) await run.finish();
-    if (!isKept) await run.delete();
-    run.release();
+    try {
+      await mapping?.stop();
+      const isWhole = mapping?.isWhole === true;
+      if (!isKept && !isWhole) await backend.ask('cancel', '', JSON.stringify({ filter: { queue } })).catch(() => {});
+      await worker?.stop().catch(() => {});
+      if (isKept && isWhole) await run.finish();
+      if (!isKept) await run.delete();
+    } catch (error) {
+      // The first error tells more.
+      if (!hasThrown) throw error;
+    } finally {
+      run.release();
+    }
   }
 }
 
@@ -171,17 +200,29 @@ class Mapping<P> {
   isWhole = false;
   private readonly open: Open[] = [];
   private inFlight = 0;
+  private askedMax = BATCHES_ASKED_MAX;
   private fedItems = 0;
   private resumed: RunBatch[] = [];
   private isFed = false;
   private isStopped = false;
+  private hasWorkerEnded = false;
   private failure: unknown = null;
   private feeding: Promise<void> = Promise.resolve();
   private stirred: (() => void)[] = [];
   private done = 0;
   private shownAt = 0;
 
-  constructor(private readonly plan: MapPlan, private readonly run: MapRun, private readonly input: Items<P>) {}
+  constructor(
+    private readonly plan: MapPlan,
+    private readonly run: MapRun,
+    private readonly input: Items<P>,
+    private readonly closing: AbortSignal,
+  ) {
+    closing.addEventListener('abort', () => {
+      this.stir();
+      void this.input.close().catch(() => {});
+    }, { once: true });
+  }
 
   /** Skips the items that an earlier process has submitted, and takes their batches over. */
   async resume(name: string): Promise<void> {
@@ -192,6 +233,7 @@ class Mapping<P> {
       if (taken.length > 0) this.run.compare(encodeAll(taken, this.fedItems, this.plan.bigints));
       this.fedItems += taken.length;
     }
+    if (this.closing.aborted) return;
     if (this.fedItems < submitted || !await this.run.isSame()) {
       throw new InvalidValue(`the first ${submitted} items of the map ${JSON.stringify(name)} are not those of the time before: give ` +
         'the same items, choose another name, or call `app.forget`', 'items');
@@ -218,7 +260,7 @@ class Mapping<P> {
   private announce(batches: readonly RunBatch[]): void {
     for (const { batch, count, first = 0 } of batches) {
       const yielded = this.plan.options.ordered === false ? new Set<number>() : null;
-      this.open.push({ batch, first, end: first + count, next: first, yielded, left: count });
+      this.open.push({ batch, first, end: first + count, next: first, yielded, left: count, isLarge: false });
       this.inFlight += count;
     }
     this.stir();
@@ -252,15 +294,22 @@ class Mapping<P> {
       this.isFed = true;
       this.stir();
     });
-    worker.ended.catch((error: unknown) => {
-      this.failure = error;
-      this.stir();
-    });
+    worker.ended.then(() => {
+      this.hasWorkerEnded = true;
+    }, (error: unknown) => {
+      this.failure ??= error;
+    }).finally(() => this.stir());
     let waitMs = WAIT_MS_FIRST;
     for (;;) {
+      if (this.closing.aborted) {
+        if (this.closing.reason === null) return;
+        throw this.closing.reason;
+      }
       if (this.failure !== null) throw this.failure;
+      const { hasWorkerEnded } = this;
       if (this.open.length === 0) {
         if (this.isFed) break;
+        if (hasWorkerEnded) throw stopped();
         await this.stirs();
         continue;
       }
@@ -270,6 +319,7 @@ class Mapping<P> {
         this.inFlight--;
         yield value;
       }
+      if (found === 0 && hasWorkerEnded && this.failure === null) throw stopped();
       this.show(found);
       if (found > 0) this.stir();
       waitMs = found > 0 ? WAIT_MS_FIRST : Math.min(2 * waitMs, WAIT_MS_MAX);
@@ -281,9 +331,22 @@ class Mapping<P> {
 
   /** The results that are new: of the first batch, or of several where their order does not matter. */
   private async read(waitMs: number): Promise<unknown[]> {
-    const asked = this.plan.options.ordered === false ? this.open.slice(0, BATCHES_ASKED_MAX) : [this.open[0]!];
-    const request = JSON.stringify({ batches: asked.map((one) => one.batch).join(','), wait_ms: waitMs });
-    const lines = decode(await this.plan.backend.ask('results', '', request), 'results', this.plan.bigints) as ResultLine[];
+    const asked = this.plan.options.ordered === false ? this.open.slice(0, this.askedMax) : [this.open[0]!];
+    const together = asked.filter((one) => !one.isLarge);
+    const lines: ResultLine[] = [];
+    for (const one of asked) if (one.isLarge) lines.push(...await this.readOneByOne(one, together.length === 0 ? waitMs : 0));
+    if (together.length > 0) {
+      const request = { batches: together.map((one) => one.batch).join(','), wait_ms: lines.length > 0 ? 0 : waitMs };
+      try {
+        const answer = await this.plan.backend.ask('results', '', JSON.stringify(request));
+        lines.push(...decode(answer, 'results', this.plan.bigints) as ResultLine[]);
+      } catch (error) {
+        if (!isTooLarge(error)) throw error;
+        if (together.length === 1) together[0]!.isLarge = true;
+        this.askedMax = Math.max(1, together.length >> 1);
+        return this.read(waitMs);
+      }
+    }
     const known = new Map(asked.map((one) => [one.batch, one]));
     const values: unknown[] = [];
     for (const line of lines) {
@@ -300,10 +363,34 @@ class Mapping<P> {
       open.yielded?.add(position);
       open.next++;
       open.left--;
-      values.push(this.valueOf(line));
+      const value = this.valueOf(line);
+      // The results before it are given first.
+      if (this.failure !== null) break;
+      values.push(value);
     }
     for (const one of asked) if (one.left === 0) this.open.splice(this.open.indexOf(one), 1);
     return values;
+  }
+
+  /** The next results of a batch that has too many bytes for one answer. */
+  private async readOneByOne({ batch, next, first, end, yielded }: Open, waitMs: number): Promise<ResultLine[]> {
+    const lines: ResultLine[] = [];
+    let hasWaited = false, characters = 0;
+    for (let position = yielded === null ? next : first; position < end && lines.length < LARGE_RESULTS_MAX; position++) {
+      if (yielded?.has(position) === true) continue;
+      const job = `${batch}:${position}`;
+      const ended = await this.plan.backend.waitJob(job, hasWaited ? 0 : waitMs);
+      hasWaited = true;
+      characters += ended?.value?.length ?? 0;
+      if (ended !== null) {
+        const { state, value, error } = ended;
+        lines.push({ job, state, value: decode(value ?? 'null', 'results', this.plan.bigints), ...error === null ? {} : { error } });
+      } else if (yielded === null) {
+        break;
+      }
+      if (characters >= LARGE_CHARACTERS_MAX) break;
+    }
+    return lines;
   }
 
   private valueOf(line: ResultLine): unknown {
@@ -311,7 +398,7 @@ class Mapping<P> {
     const failed = new JobFailed(line.job, line.state, line.error ?? null);
     if (this.plan.options.returnErrors === true) return failed;
     this.failure ??= failed;
-    throw failed;
+    return null;
   }
 
   private show(found: number, isLast = false): void {

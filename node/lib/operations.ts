@@ -1,6 +1,7 @@
 // The operations of an application on its store beside submitting and running jobs.
 
 import type { Backend } from './backend.js';
+import { closable } from './closable.js';
 import { InvalidValue, NotFound, type Span, milliseconds } from './errors.js';
 import { checkNames, momentMs } from './options.js';
 import { decode } from './values/decode.js';
@@ -326,7 +327,11 @@ export abstract class Operations {
   events(options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<JobEvent, void, undefined> {
     const listening = this.backend().then((backend) => backend.events(options.after ?? null));
     listening.catch(() => {});
-    return eventsOf(listening, options.signal);
+    const state = { isClosed: false };
+    return closable(eventsOf(listening, state, options.signal), () => {
+      state.isClosed = true;
+      listening.then((source) => source.close()).catch(() => {});
+    });
   }
 
   /** How many jobs ended, how, and how long they took: of all time, or of each hour or day, the latest first. */
@@ -355,11 +360,12 @@ function rateOf({ rate, per = '1s', burst = rate }: { rate: number; per?: Span; 
 
 async function* eventsOf(
   listening: Promise<{ take(signal?: AbortSignal): Promise<string[]>; close(): void }>,
+  state: { readonly isClosed: boolean },
   signal: AbortSignal | undefined,
 ): AsyncGenerator<JobEvent, void, undefined> {
   const source = await listening;
   try {
-    const isOver = (): boolean => signal?.aborted === true;
+    const isOver = (): boolean => state.isClosed || signal?.aborted === true;
     while (!isOver()) {
       for (const event of await source.take(signal)) {
         if (isOver()) return;

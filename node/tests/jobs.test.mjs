@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { App, Fail, JobFailed, NotFound, ResultTimeout, Retry, SchemaRefused, SubmitFailed } from 'gristmill';
+import { Handles } from '../dist/handle.js';
 import { closed, deferred, place } from './stores.mjs';
 
 function application(t, options) {
@@ -40,6 +41,34 @@ test('many jobs keep their order, and each has a handle', async (t) => {
   assert.equal(jobs.at(2_500), undefined);
   assert.equal([...jobs][1_001].id, jobs.at(1_001).id);
   assert.equal((await double.submitMany([])).length, 0);
+});
+
+test('results and prerequisites are those of the own jobs of a batch', async (t) => {
+  const app = application(t);
+  const double = app.job('double', { retries: 0 }, (number) => {
+    if (number === 0) throw new Error('of another caller');
+    return 2 * number;
+  });
+  const all = await double.submitMany([0, 1, 2, 3]);
+  const [{ id }] = all;
+  const batch = Number(id.split(':')[0]);
+  const pair = new Handles(app, [{ batch, first_position: 1, count: 2 }]);
+  const mixed = new Handles(app, [{ batch, first_position: 1, count: 2 }, { batch, first_position: 3, count: 1 }]);
+  await app.drain();
+  assert.deepEqual(await pair.results(), [2, 4]);
+  assert.deepEqual(await mixed.results(), [2, 4, 6]);
+  assert.deepEqual(mixed.prerequisites, [String(batch), `${batch}:3`]);
+  await assert.rejects(all.results(), /of another caller/);
+});
+
+test('results that are too many bytes for one answer are read', async (t) => {
+  const app = application(t);
+  const large = app.job('large', (number) => `${number}${'x'.repeat(1 << 20)}`);
+  const jobs = await large.submitMany(Array.from({ length: 40 }, (_, number) => number));
+  await app.drain();
+  const results = await jobs.results({ timeout: '60s' });
+  assert.deepEqual([results.length, parseInt(results[39], 10)], [40, 39]);
+  await assert.rejects(app.ask('results', { batches: jobs.prerequisites.join(',') }), /name fewer batches/);
 });
 
 test('a submit of many that fails on its way says what is stored', async (t) => {

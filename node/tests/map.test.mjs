@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { App, JobFailed } from 'gristmill';
-import { closed, place, server } from './stores.mjs';
+import { mapped } from '../dist/map.js';
+import { closed, deferred, place, server } from './stores.mjs';
 
 function application(t, store = place(t)) {
   return closed(t, new App(store, { durable: false }));
@@ -125,6 +126,102 @@ test('one map of a name runs at a time', async (t) => {
   await running.next();
   await assert.rejects(listed(app.map((number) => number, numbers(10), { name: 'one' })), /runs in another process/);
   await running.return();
+});
+
+/** Items after which no other comes. */
+async function* silent(...items) {
+  yield* items;
+  await new Promise(() => {});
+}
+
+const LIMIT = { timeout: 60_000 };
+
+test('a map ends while its items wait for their next one', LIMIT, async (t) => {
+  const app = application(t);
+  for await (const one of app.map((number) => number + 1, silent(1))) {
+    assert.equal(one, 2);
+    break;
+  }
+  const results = app.map((number) => number + 1, silent(1, 2));
+  assert.deepEqual((await results.next()).value, 2);
+  assert.deepEqual((await results.next()).value, 3);
+  const next = results.next();
+  await results.return();
+  assert.equal((await next).done, true);
+  const fails = () => { throw new Error('no'); };
+  await assert.rejects(listed(app.map(fails, silent(1))), JobFailed);
+  const counts = await app.counts();
+  assert.deepEqual([counts.waiting, counts.running, counts.completed], [0, 0, 0]);
+});
+
+test('an application that is closed ends its maps before its store', LIMIT, async (t) => {
+  const store = place(t);
+  const app = application(t, store);
+  const waiting = app.map((number) => number, silent(1));
+  await waiting.next();
+  const refused = assert.rejects(waiting.next(), /the application was closed before the end of the map/);
+  const resting = app.map((number) => number, numbers(500));
+  await resting.next();
+  await app.close();
+  await refused;
+  await assert.rejects(resting.next(), /the application was closed before the end of the map/);
+  const counts = await application(t, store).counts();
+  assert.deepEqual([counts.waiting, counts.running], [0, 0]);
+});
+
+test('the results before a failed item are given first', async (t) => {
+  const app = application(t);
+  const got = [];
+  await assert.rejects(async () => {
+    const results = app.map((number) => {
+      if (number === 7) throw new Error('seven');
+      return number;
+    }, numbers(10));
+    for await (const one of results) got.push(one);
+  }, /seven/);
+  assert.deepEqual(got, numbers(7));
+});
+
+test('results that are too many bytes for one answer are read, in order and not', LIMIT, async (t) => {
+  const app = application(t);
+  const large = (number) => `${number}${'x'.repeat(1 << 20)}`;
+  for (const ordered of [true, false]) {
+    const results = await listed(app.map(large, numbers(40), { concurrency: 40, ordered }));
+    const found = results.map((one) => parseInt(one, 10));
+    assert.deepEqual(ordered ? found : found.sort((left, right) => left - right), numbers(40));
+  }
+});
+
+/** A map over a store that is made of these parts. */
+function scripted(parts) {
+  const run = {
+    jobs: async () => 0,
+    feed: async () => [{ batch: 1, count: 1 }],
+    finish: async () => {},
+    delete: async () => {},
+    release: () => {},
+    ...parts.run,
+  };
+  const ended = deferred();
+  const channel = { take: () => [], stop: () => ended.resolve({ completed: 0, failed: 0 }), ended: () => ended.promise };
+  if (parts.isDrained === true) channel.stop();
+  const backend = { ask: async () => '[]', beginRun: async () => run, startWorker: async () => channel };
+  const spec = { kind: 'k', concurrency: 1, entry: () => 1 };
+  const plan = { backend, store: 'x', kind: 'k', spec, bigints: 'error', options: {} };
+  return mapped(plan, [1], new AbortController().signal);
+}
+
+test('a map whose worker is drained ends with the reason', LIMIT, async () => {
+  await assert.rejects(listed(scripted({ isDrained: true })), /the worker of the map was stopped before the end of the map: run it again/);
+});
+
+test('a run is released and the first error told, whatever fails at the end', LIMIT, async () => {
+  let released = 0;
+  const release = () => { released++; };
+  const broken = { delete: async () => { throw new Error('not deleted'); }, release };
+  await assert.rejects(listed(scripted({ run: { ...broken, feed: async () => { throw new Error('not fed'); } } })), /not fed/);
+  await assert.rejects(listed(scripted({ run: { ...broken, feed: async () => [] } })), /not deleted/);
+  assert.equal(released, 2);
 });
 
 test('a map runs over HTTP', async (t) => {

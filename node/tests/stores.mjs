@@ -1,7 +1,9 @@
 // Stores for tests: a file in a temporary folder, a server of its own.
 
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -53,6 +55,29 @@ export async function server(t, store) {
     child.once('exit', () => reject(new Error(`the server ended: ${said}`)));
   });
   return url;
+}
+
+/**
+ * The URL of a server that answers as it is told: `answer` gets the method, the path and the body, and gives the status, the body
+ * and the headers. Without them the request stays unanswered; `answer` gets the response as well.
+ */
+export async function scripted(t, answer) {
+  const listening = createServer(async (request, response) => {
+    let body = '';
+    for await (const bytes of request) body += bytes;
+    const given = answer(request.method, request.url.replace('/api/v1', ''), body, response);
+    if (given === undefined) return;
+    const { status = 200, headers = {} } = given;
+    response.writeHead(status, { 'Content-Type': 'application/json', ...headers });
+    response.end(typeof given.body === 'string' ? given.body : JSON.stringify(given.body ?? {}));
+  });
+  listening.listen(0, '127.0.0.1');
+  await once(listening, 'listening');
+  atEnd(t, () => {
+    listening.closeAllConnections();
+    listening.close();
+  });
+  return `http://127.0.0.1:${listening.address().port}`;
 }
 
 /** A promise with its functions. */

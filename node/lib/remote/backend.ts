@@ -49,15 +49,20 @@ interface JobView {
   failures?: JobErrorDescription[];
 }
 
+const closed = (): StoreError => new StoreError('the events ended: the application was closed');
+
 /** A server. @internal */
 class RemoteBackend implements Backend {
+  private readonly listeners = new Set<RemoteEvents>();
+  private isClosed = false;
+
   constructor(private readonly connection: Connection) {}
 
   nowMs(): number {
     return Date.now();
   }
 
-  async ask(operation: string, subject: string, request: string): Promise<string> {
+  async ask(operation: string, subject: string, request: string, signal?: AbortSignal): Promise<string> {
     const found = OPERATIONS[operation];
     if (found === undefined) throw this.needsStore(`\`${operation}\``);
     const [method, path] = found;
@@ -70,7 +75,7 @@ class RemoteBackend implements Backend {
       if (words.size > 0) target += `?${words}`;
     }
     const hasBody = method === 'POST' || method === 'PUT';
-    const answer = await this.connection.send(method, target, { ...hasBody ? { body: request } : {}, waitMs });
+    const answer = await this.connection.send(method, target, { ...hasBody ? { body: request } : {}, waitMs, signal });
     if (operation === 'results') return `[${answer.trimEnd().split('\n').join(',')}]`;
     return answer === '' ? '{}' : answer;
   }
@@ -78,7 +83,7 @@ class RemoteBackend implements Backend {
   async waitJob(job: string, waitMs: number, signal?: AbortSignal): Promise<Ended | null> {
     const untilMs = performance.now() + waitMs;
     for (let turnMs = WAIT_MS_FIRST; ; turnMs *= 2) {
-      const ended = await this.endOf(job);
+      const ended = await this.endOf(job, signal);
       if (ended !== null) return ended;
       const leftMs = Math.min(turnMs, untilMs - performance.now());
       if (leftMs < 1) return null;
@@ -88,10 +93,10 @@ class RemoteBackend implements Backend {
     }
   }
 
-  private async endOf(job: string): Promise<Ended | null> {
+  private async endOf(job: string, signal?: AbortSignal): Promise<Ended | null> {
     let answer: string;
     try {
-      answer = await this.ask('job', job, '{}');
+      answer = await this.ask('job', job, '{}', signal);
     } catch (error) {
       if (error instanceof NotFound) throw new NotFound(`job ${job} does not exist, or was pruned`);
       throw error;
@@ -107,7 +112,10 @@ class RemoteBackend implements Backend {
   }
 
   async events(after: string | null): Promise<EventSource> {
-    return RemoteEvents.listen(this.connection, after);
+    const events = await RemoteEvents.listen(this.connection, after, () => this.listeners.delete(events));
+    this.listeners.add(events);
+    if (this.isClosed) events.close(closed());
+    return events;
   }
 
   async startWorker(plan: Plan, wake: () => void): Promise<Channel> {
@@ -128,6 +136,8 @@ class RemoteBackend implements Backend {
   }
 
   async close(): Promise<void> {
+    this.isClosed = true;
+    for (const events of this.listeners) events.close(closed());
     // The runtime ends idle connections by itself.
   }
 }

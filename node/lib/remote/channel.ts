@@ -2,7 +2,7 @@
 
 import type { Channel, Message, Plan } from '../backend.js';
 import { InvalidValue, NotFound, StoreError, WorkerError } from '../errors.js';
-import { Unreadable, decode } from '../values/decode.js';
+import { Unreadable, decode, farNumber, mayHaveFar } from '../values/decode.js';
 import type { Identity } from '../work/context.js';
 import type { Described } from '../work/describe.js';
 import { type Connection, pause } from './connection.js';
@@ -17,6 +17,22 @@ const WINDOW_MS = 200;
 const AGAIN_MS = 1_000;
 /** Reports that fail for this long end the worker: others have its jobs. Milliseconds. */
 const REPORTS_FAIL_MS_MAX = 60_000;
+/** Outcomes of one report, about: a server takes 32 MiB, and logs of 16 MiB. A character has three bytes at most. */
+const REPORT_CHARACTERS_MAX = 8 << 20;
+
+/** Whether a request may succeed later: the server was not reached, is busy, or a proxy has lost it. */
+function isPassing(error: unknown): boolean {
+  if (!(error instanceof StoreError)) return true;
+  return error.status === undefined || error.status === 429 || error.status >= 500;
+}
+
+/** One outcome, as JSON: the members that name its job, and those that tell its end. */
+interface Outcome {
+  readonly head: string;
+  readonly end: string;
+  /** Whether it stands for an outcome that the server refused. */
+  readonly isRefusal?: boolean;
+}
 
 interface ClaimedJob {
   job: string;
@@ -55,8 +71,8 @@ export class RemoteChannel implements Channel {
   private readonly microBatches = new Map<number, (Held | undefined)[]>();
   /** Where each unanswered job is, by its id. */
   private readonly places = new Map<string, { number: number; place: number }>();
-  /** The outcomes of each worker that are not reported, as JSON. */
-  private readonly outcomes = new Map<number, string[]>();
+  /** The outcomes of each worker that are not reported. */
+  private readonly outcomes = new Map<number, Outcome[]>();
   private readonly stopping = new AbortController();
   private stirred: (() => void) | null = null;
   private failure: Error | null = null;
@@ -133,7 +149,7 @@ export class RemoteChannel implements Channel {
     const { worker, job } = held;
     this.places.delete(job.job);
     const listed = this.outcomes.get(worker) ?? [];
-    listed.push(`{"job":"${job.job}","lease":${job.lease},"attempt":${job.attempt},${outcome}}`);
+    listed.push({ head: `"job":"${job.job}","lease":${job.lease},"attempt":${job.attempt}`, end: outcome });
     this.outcomes.set(worker, listed);
   }
 
@@ -182,8 +198,8 @@ export class RemoteChannel implements Channel {
       }
     } finally {
       clearInterval(measuring);
+      if (this.worker !== null) await this.connection.send('DELETE', `/workers/${this.worker}`).catch(() => {});
     }
-    if (this.worker !== null) await this.connection.send('DELETE', `/workers/${this.worker}`).catch(() => {});
     if (this.failure !== null) throw this.failure;
     return this.totals;
   }
@@ -205,16 +221,24 @@ export class RemoteChannel implements Channel {
       answer = await this.connection.send('POST', '/claims', { body, waitMs, signal: this.stopping.signal });
     } catch (error) {
       if (this.stopping.signal.aborted) return true;
-      if (error instanceof NotFound || (error instanceof StoreError && error.cause !== undefined)) {
-        // Without an answer, the worker claims as a new one. The server releases the old one's jobs when it is silent.
-        this.worker = null;
+      if (error instanceof NotFound || isPassing(error)) {
+        // Without an answer, the worker claims as a new one. The server releases the old one's jobs when it is silent. One that is
+        // busy has claimed nothing.
+        const { status } = error as StoreError;
+        if (status !== 429 && status !== 503) this.worker = null;
         await pause(AGAIN_MS, this.stopping.signal);
         return true;
       }
       this.failure = error as Error;
       return false;
     }
-    const claimed = this.deliver(answer);
+    let claimed: number;
+    try {
+      claimed = this.deliver(answer);
+    } catch (error) {
+      this.failure ??= new StoreError(`the server's answer to a claim is not of Gristmill: ${(error as Error).message}; check its address`);
+      return false;
+    }
     if (claimed > 0 || !ends) return true;
     if (this.places.size > 0) {
       // What runs may submit more.
@@ -230,7 +254,15 @@ export class RemoteChannel implements Channel {
 
   /** Hands claimed jobs to the worker; how many there were. */
   private deliver(answer: string): number {
-    const claimed = decode(answer, 'claim', 'bigint') as Claimed;
+    const claimed = decode(answer, 'claim', 'bigint', true) as Claimed;
+    // A number that no handler can get refuses its own job, and not the claim.
+    if (mayHaveFar(answer)) {
+      const plain = JSON.parse(answer) as Claimed;
+      claimed.jobs.forEach((job, at) => {
+        const refusal = farNumber(plain.jobs[at]!.payload, 'payload');
+        if (refusal !== null) job.payload = new Unreadable(refusal);
+      });
+    }
     this.worker = claimed.worker;
     this.heartbeatEveryMs = Number(claimed.heartbeat_every_ms);
     this.cancel(claimed.cancelled);
@@ -278,26 +310,39 @@ export class RemoteChannel implements Channel {
   private async report(): Promise<void> {
     if (this.isReporting) return;
     this.isReporting = true;
-    let failingSince: number | null = null;
+    let failingSince: number | null = null, outcomesMax = REPORT_OUTCOMES_MAX;
     // Outcomes of this turn of the event loop leave together.
     await pause(0);
     for (let next; (next = this.outcomes.entries().next().value) !== undefined;) {
       const [worker, listed] = next;
-      const portion = listed.slice(0, REPORT_OUTCOMES_MAX);
-      const body = `{"worker":${worker},"outcomes":[${portion.join(',')}]}`;
+      const portion = portionOf(listed, outcomesMax);
+      const texts = portion.map(({ head, end }) => `{${head},${end}}`);
+      const body = `{"worker":${worker},"outcomes":[${texts.join(',')}]}`;
       try {
         const answer = await this.connection.send('POST', '/reports', { body, isRepeatable: true });
         this.cancel((JSON.parse(answer) as { cancelled: string[] }).cancelled);
         failingSince = null;
+        outcomesMax = REPORT_OUTCOMES_MAX;
       } catch (error) {
         failingSince ??= performance.now();
-        const isLost = error instanceof StoreError && error.cause === undefined;
-        if (!isLost && performance.now() - failingSince < REPORTS_FAIL_MS_MAX) {
+        if (isPassing(error) && performance.now() - failingSince < REPORTS_FAIL_MS_MAX) {
           await pause(AGAIN_MS);
           continue;
         }
+        const { status } = error as StoreError;
+        if (status === 400 || status === 413) {
+          // One outcome is to blame, which is told as the error of its job.
+          if (portion.length > 1) {
+            outcomesMax = Math.ceil(portion.length / 2);
+            continue;
+          }
+          if (portion[0]!.isRefusal !== true) {
+            listed[0] = refusalOf(portion[0]!, error as Error);
+            continue;
+          }
+        }
         // Other workers get these jobs, or have them.
-        if (!(error instanceof NotFound)) this.failure ??= error as Error;
+        if (!(error instanceof NotFound)) this.fail(0, `outcomes cannot be reported: ${(error as Error).message}`);
       }
       if (portion.length === listed.length) this.outcomes.delete(worker);
       else listed.splice(0, portion.length);
@@ -322,6 +367,23 @@ export class RemoteChannel implements Channel {
       if (error instanceof NotFound) this.worker = null;
     }
   }
+}
+
+/** The outcomes of one report: at most so many, and not too long together. */
+function portionOf(listed: readonly Outcome[], outcomesMax: number): Outcome[] {
+  let count = 0, characters = 0;
+  while (count < Math.min(listed.length, outcomesMax)) {
+    characters += listed[count]!.head.length + listed[count]!.end.length;
+    if (count > 0 && characters > REPORT_CHARACTERS_MAX) break;
+    count++;
+  }
+  return listed.slice(0, count);
+}
+
+/** Stands for an outcome that the server refused. */
+function refusalOf({ head }: Outcome, error: Error): Outcome {
+  const described = { type: 'outcome', message: `the outcome cannot be stored: ${error.message}`, permanent: true };
+  return { head, end: `"error":${JSON.stringify(described)},"duration_ms":0`, isRefusal: true };
 }
 
 function identityOf(job: ClaimedJob): Identity {

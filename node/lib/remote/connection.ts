@@ -32,19 +32,25 @@ interface Refusal {
 const isLoopback = (host: string) => host === 'localhost' || host === '[::1]' || /^127(\.\d{1,3}){3}$/.test(host);
 
 /** A refusal as an error: the problem and the remedy. */
-function refused(status: number, answer: string): StoreError {
+function refused(response: Response, answer: string): StoreError {
+  const { status } = response;
+  // A browser does not tell the status of a redirection.
+  if (response.type === 'opaqueredirect' || (status >= 300 && status < 400)) {
+    const location = response.headers.get('Location') ?? 'another address';
+    return new StoreError(`the server redirects to ${location}, and nothing was done: give the address that answers itself`, { status });
+  }
   try {
     const { error, remedy } = JSON.parse(answer) as Refusal;
     if (typeof error === 'string' && typeof remedy === 'string') {
       // Some errors name the remedy themselves.
       const told = error.includes(remedy) ? error : `${error}: ${remedy}`;
-      return status === 404 ? new NotFound(told) : new StoreError(told);
+      return status === 404 ? new NotFound(told, { status }) : new StoreError(told, { status });
     }
   } catch {
     // It is not of Gristmill.
   }
   const text = JSON.stringify(answer.slice(0, 200));
-  return new StoreError(`the server answered with status ${status}, not as Gristmill does: ${text}; check its address`);
+  return new StoreError(`the server answered with status ${status}, not as Gristmill does: ${text}; check its address`, { status });
 }
 
 /** A wait that a signal ends early. @internal */
@@ -72,7 +78,8 @@ export class Connection {
       url = new URL(address);
     } catch {
       const remedy = 'write it as in https://jobs.example:8378';
-      throw new InvalidValue(`${JSON.stringify(address)} is not the address of a server: ${remedy}`, 'store');
+      const shown = JSON.stringify(address.replace(/\/\/.*@/s, '//…@'));
+      throw new InvalidValue(`${shown} is not the address of a server: ${remedy}`, 'store');
     }
     if (url.search !== '' || url.hash !== '' || url.username !== '') {
       throw new InvalidValue(`${JSON.stringify(url.origin)} has more than an address: write it as in https://jobs.example:8378`, 'store');
@@ -99,7 +106,7 @@ export class Connection {
         const response = await this.open(method, target, request, ANSWER_MS + (request.waitMs ?? 0));
         const answer = await response.text();
         if (response.ok) return answer;
-        problem = refused(response.status, answer);
+        problem = refused(response, answer);
         const mayRepeat = (response.status === 429 || response.status === 503) && (isSafe || REPEATABLE.includes(codeOf(answer)));
         if (!mayRepeat) throw problem;
         const seconds = Number(response.headers.get('Retry-After') ?? NaN);
@@ -128,7 +135,7 @@ export class Connection {
     } catch (error) {
       throw new StoreError(`${this.baseUrl} cannot be reached: ${reasonOf(error)}`, { cause: error });
     }
-    if (!response.ok || response.body === null) throw refused(response.status, await response.text());
+    if (!response.ok || response.body === null) throw refused(response, await response.text());
     return response.body;
   }
 
@@ -138,6 +145,8 @@ export class Connection {
     const signals = signal === undefined ? limit : [...limit, signal];
     return fetch(`${this.baseUrl}${BASE}${target}`, {
       method,
+      // A redirected POST would become a GET.
+      redirect: 'manual',
       headers: { ...this.headers, ...request.headers, ...body === undefined ? {} : { 'Content-Type': 'application/json' } },
       ...body === undefined ? {} : { body },
       ...signals.length === 0 ? {} : { signal: signals.length === 1 ? signals[0]! : AbortSignal.any(signals) },

@@ -18,11 +18,11 @@ export class RemoteEvents implements EventSource {
   private came: (() => void) | null = null;
   private taken: (() => void) | null = null;
 
-  private constructor(private readonly connection: Connection, private cursor: string | null) {}
+  private constructor(private readonly connection: Connection, private cursor: string | null, private readonly onClosed: () => void) {}
 
   /** Connects first, so that a refusal is thrown here, and no later event is missed. */
-  static async listen(connection: Connection, after: string | null): Promise<RemoteEvents> {
-    const events = new RemoteEvents(connection, after);
+  static async listen(connection: Connection, after: string | null, onClosed: () => void): Promise<RemoteEvents> {
+    const events = new RemoteEvents(connection, after, onClosed);
     const stream = await events.open();
     void events.follow(stream);
     return events;
@@ -42,8 +42,11 @@ export class RemoteEvents implements EventSource {
     return events;
   }
 
-  close(): void {
+  close(reason: Error | null = null): void {
     this.closing.abort();
+    this.onClosed();
+    this.failure ??= reason;
+    this.came?.();
     this.taken?.();
   }
 

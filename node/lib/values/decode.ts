@@ -79,6 +79,26 @@ export function decode(text: string, what: string, bigints: BigInts, hasFar = fa
   return MAY_BE_INEXACT.test(text) ? decodeExactly(text, what, bigints, hasFar) : JSON.parse(text);
 }
 
+/** Whether a text may have numbers that are beyond the largest one. @internal */
+export const mayHaveFar = (text: string): boolean => /\d{309}|\d[eE]\+?\d{3}/.test(text);
+
+/** The place of a number that is beyond the largest one, in a value of `JSON.parse`; null without one. */
+function farIn(value: unknown, path: string): string | null {
+  if (typeof value === 'number') return Number.isFinite(value) ? null : path;
+  if (typeof value !== 'object' || value === null) return null;
+  for (const [key, part] of Object.entries(value)) {
+    const found = farIn(part, within(path, Array.isArray(value) ? Number(key) : key));
+    if (found !== null) return found;
+  }
+  return null;
+}
+
+/** A number of a payload that no handler can get; null without one. `value` is as `JSON.parse` reads it. @internal */
+export function farNumber(value: unknown, what: string): InvalidValue | null {
+  const path = farIn(value, what)?.slice(0, 200);
+  return path === undefined ? null : new InvalidValue(`${path} is beyond the largest number of JavaScript: pass it as text`, path);
+}
+
 /** Stands for a payload that is refused. @internal */
 export class Unreadable {
   constructor(readonly error: Error) {}

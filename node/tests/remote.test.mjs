@@ -1,0 +1,151 @@
+// What a server or a proxy before it may answer, and what becomes of the jobs.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { App, ResultTimeout } from 'gristmill';
+import { closed, deferred, scripted } from './stores.mjs';
+
+const SLOW = { timeout: 60_000 };
+
+/** A server with these jobs for one worker. `reported` has the accepted outcomes; `refuse` may refuse a report. */
+async function withJobs(t, payloads, refuse = () => undefined) {
+  const seen = { reported: [], deleted: 0, claims: 0 };
+  const jobs = payloads.map((payload, position) => (
+    `{"job":"1:${position}","lease":1,"attempt":1,"kind":"work","queue":"default","payload":${payload}}`
+  ));
+  seen.url = await scripted(t, (method, path, body) => {
+    const refusal = refuse(method, path, body);
+    if (refusal !== undefined) return refusal;
+    if (path === '/claims') {
+      const claimed = seen.claims++ === 0 ? jobs : [];
+      return { body: `{"worker":7,"heartbeat_every_ms":5000,"cancelled":[],"jobs":[${claimed.join(',')}]}` };
+    }
+    if (path === '/reports') {
+      seen.reported.push(...JSON.parse(body).outcomes);
+      return { body: { cancelled: [] } };
+    }
+    if (method === 'DELETE') seen.deleted++;
+    return { body: { revoked: [] } };
+  });
+  return seen;
+}
+
+test('a redirection is refused, and a submit is not taken for stored', async (t) => {
+  const url = await scripted(t, (method) => (
+    method === 'POST' ? { status: 302, headers: { Location: 'https://jobs.example/login' } } : { body: { jobs: [] } }
+  ));
+  const app = closed(t, new App(url));
+  const job = app.job('mail');
+  await assert.rejects(job.submit(1, { key: 'k' }), /redirects to https:\/\/jobs\.example\/login, and nothing was done/);
+  await assert.rejects(job.submit(1), (error) => error.status === 302);
+});
+
+test('an answer to a submit that has no batches is refused', async (t) => {
+  for (const body of [{ jobs: [] }, '<html>', 'null']) {
+    const app = closed(t, new App(await scripted(t, () => ({ body }))));
+    await assert.rejects(app.job('mail').submit(1), /answer to a submit is not of Gristmill.*check its address/);
+  }
+});
+
+test('the password of an address stays out of its error', async () => {
+  await assert.rejects(new App('https://me:secret@:x:y').counts(), (error) => (
+    /is not the address of a server/.test(error.message) && !/secret|me:/.test(error.message)
+  ));
+});
+
+test('a wait for a result ends in time where the server is silent', SLOW, async (t) => {
+  const app = closed(t, new App(await scripted(t, () => undefined)));
+  await assert.rejects(app.result('1:0', { timeout: '10ms' }), ResultTimeout);
+});
+
+test('a worker goes on after answers of a proxy', SLOW, async (t) => {
+  const failed = new Set();
+  const seen = await withJobs(t, ['1', '2'], (_, path) => {
+    if (failed.has(path) || !['/claims', '/reports'].includes(path)) return undefined;
+    failed.add(path);
+    return { status: 502, body: '<html>Bad Gateway</html>' };
+  });
+  const app = closed(t, new App(seen.url));
+  app.job('work', (number) => number + 1);
+  assert.deepEqual(await app.drain(), { completed: 2, failed: 0 });
+  assert.deepEqual(seen.reported.map(({ job, value }) => [job, value]), [['1:0', 2], ['1:1', 3]]);
+  assert.deepEqual([...failed], ['/claims', '/reports']);
+});
+
+test('one outcome that a server refuses costs no other', async (t) => {
+  const refuse = (_, path, body) => {
+    if (path !== '/reports') return undefined;
+    const { outcomes } = JSON.parse(body);
+    if (outcomes.length > 4) return { status: 413, body: { error: 'too large', remedy: 'send less' } };
+    return outcomes.some((one) => one.value === 'bad') ? { status: 400, body: { error: 'bad', remedy: 'mend it' } } : undefined;
+  };
+  const seen = await withJobs(t, Array.from({ length: 20 }, (_, number) => String(number)), refuse);
+  const app = closed(t, new App(seen.url));
+  app.job('work', (number) => (number === 13 ? 'bad' : number));
+  await app.drain();
+  assert.equal(seen.reported.length, 20);
+  const errors = seen.reported.filter((one) => one.error !== undefined);
+  assert.deepEqual(errors.map(({ job, error }) => [job, error.type, error.permanent]), [['1:13', 'outcome', true]]);
+  assert.match(errors[0].error.message, /the outcome cannot be stored: bad: mend it/);
+});
+
+test('a worker whose reports are refused ends with the reason', async (t) => {
+  const refusal = { status: 401, body: { error: 'no', remedy: 'x' } };
+  const seen = await withJobs(t, ['1'], (_, path) => (path === '/reports' ? refusal : undefined));
+  const app = closed(t, new App(seen.url));
+  app.job('work', (number) => number);
+  const worker = await app.worker();
+  await assert.rejects(worker.ended, /outcomes cannot be reported: no: x/);
+  assert.equal(seen.deleted, 1);
+});
+
+test('a payload that no handler can get fails alone', async (t) => {
+  const seen = await withJobs(t, ['{"a":[1,1e400]}', '"1e400"', '9007199254740993']);
+  const app = closed(t, new App(seen.url, { bigints: 'string' }));
+  app.job('work', (payload) => payload);
+  assert.deepEqual(await app.drain(), { completed: 2, failed: 1 });
+  const [refused, ...others] = seen.reported.sort((left, right) => (left.job < right.job ? -1 : 1));
+  assert.match(refused.error.message, /^payload\.a\[1\] is beyond the largest number/);
+  assert.deepEqual(others.map((one) => one.value), ['1e400', '9007199254740993']);
+  assert.equal(seen.deleted, 1);
+});
+
+test('events that are not wanted any more close their connection, also before the first one', SLOW, async (t) => {
+  const opened = [deferred(), deferred()], ended = [deferred(), deferred()];
+  let number = 0;
+  const url = await scripted(t, (_, path, body, response) => {
+    if (!path.startsWith('/events')) return {};
+    const at = number++;
+    response.once('close', () => ended[at].resolve());
+    response.writeHead(200, { 'Content-Type': 'text/event-stream' });
+    response.write(': here\n\n');
+    opened[at].resolve();
+    return undefined;
+  });
+  const app = closed(t, new App(url));
+  const unread = app.events();
+  await opened[0].promise;
+  await unread.return();
+  await ended[0].promise;
+  const waiting = app.events();
+  const next = waiting.next();
+  await opened[1].promise;
+  await app.close();
+  await assert.rejects(next, /the events ended: the application was closed/);
+  await ended[1].promise;
+});
+
+test('a submit of many large items asks in portions that a server takes', async (t) => {
+  const sizes = [];
+  let batch = 0;
+  const url = await scripted(t, (_, path, body) => {
+    sizes.push(body.length);
+    return { body: { jobs: 1, batches: [{ batch: ++batch, first_position: 0, count: JSON.parse(body).payloads.length }] } };
+  });
+  const app = closed(t, new App(url));
+  const text = 'x'.repeat(1 << 20);
+  const jobs = await app.job('large').submitMany(Array.from({ length: 24 }, () => text));
+  assert.equal(jobs.length, 24);
+  assert.ok(sizes.every((size) => size < 9 << 20), String(sizes));
+});
