@@ -83,7 +83,7 @@ test('one outcome that a server refuses costs no other', async (t) => {
   const seen = await withJobs(t, Array.from({ length: 20 }, (_, number) => String(number)), refuse);
   const app = closed(t, new App(seen.url));
   app.job('work', (number) => (number === 13 ? 'bad' : number));
-  await app.drain();
+  assert.deepEqual(await app.drain(), { completed: 19, failed: 1 });
   assert.equal(seen.reported.length, 20);
   const errors = seen.reported.filter((one) => one.error !== undefined);
   assert.deepEqual(errors.map(({ job, error }) => [job, error.type, error.permanent]), [['1:13', 'outcome', true]]);

@@ -338,6 +338,10 @@ export class RemoteChannel implements Channel {
           }
           if (portion[0]!.isRefusal !== true) {
             listed[0] = refusalOf(portion[0]!, error as Error);
+            if (portion[0]!.end.startsWith('"value"')) {
+              this.totals.completed--;
+              this.totals.failed++;
+            }
             continue;
           }
         }
