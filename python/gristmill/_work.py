@@ -43,6 +43,8 @@ class LocalWorker:
         self.folder = folder
         self._printed = printed
         self.process_id = os.getpid()
+        # Called before it ends with its process.
+        self.before_end: Callable[[], object] | None = None
         _running.add(self)
 
     @staticmethod
@@ -212,10 +214,18 @@ def _kind(job: Job[..., Any], folder: str, processes: int) -> dict[str, Any]:
 
 @atexit.register
 def _end_all() -> None:
-    for worker in list(_running):
-        worker.native.stop()
-    for worker in list(_running):
-        try:
-            worker.end()
-        except Exception as error:
-            print(f"gristmill: a worker did not end well: {error}", file=sys.stderr)
+    ours = running()
+    for worker in ours:
+        if worker.before_end is not None:
+            _reported(worker.before_end)
+    for worker in ours:
+        _reported(worker.native.stop)
+    for worker in ours:
+        _reported(worker.end)
+
+
+def _reported(step: Callable[[], object]) -> None:
+    try:
+        step()
+    except Exception as error:
+        print(f"gristmill: a worker did not end well: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use gristmill_engine::Engine;
 use gristmill_model::{BatchLimits, NewBatch, PackedArray, PackedCutter};
@@ -10,12 +11,12 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use tokio::sync::Notify;
 
-use crate::limits::{CALLS_BYTES_MAX, QUIET, QUIET_MAX, SIGNALS_EVERY};
+use crate::limits::{CALLS_BYTES_MAX, CALLS_LOOK_EVERY, SIGNALS_EVERY};
 use crate::news::News;
 use crate::outcomes::Piece;
 use crate::owned::Owned;
 use crate::payload::Encoder;
-use crate::waiting::runtime;
+use crate::waiting::{deadline, runtime};
 
 /// Submits calls. Those that come while a submit is in progress go together into the next one.
 #[pyclass(frozen, module = "gristmill._native")]
@@ -29,7 +30,7 @@ struct Shared {
     template: NewBatch,
     gathered: Mutex<Gathered>,
     came: Notify,
-    /// Some were submitted.
+    /// A submit has ended.
     submitted: Condvar,
 }
 
@@ -40,10 +41,19 @@ struct Gathered {
     futures: VecDeque<Py<PyAny>>,
     /// Bytes of payloads, also of the submit in progress.
     bytes: usize,
+    /// The calls of the submit in progress.
+    submitting: usize,
+    /// The calls that were refused so far.
+    refused: usize,
     is_ended: bool,
 }
 
 impl Gathered {
+    /// The calls that are not stored yet.
+    fn left(&self) -> usize {
+        self.futures.len() + self.submitting
+    }
+
     /// Takes the calls of the next submit.
     fn portion(&mut self) -> Vec<(PackedArray, Vec<Py<PyAny>>)> {
         let mut portion = Vec::new();
@@ -55,6 +65,7 @@ impl Gathered {
             let count = payloads.count() as usize;
             assert!(count <= self.futures.len(), "a future for each call");
             portion.push((payloads, self.futures.drain(..count).collect()));
+            self.submitting += count;
         }
         portion
     }
@@ -72,12 +83,14 @@ impl Calls {
                 full: VecDeque::new(),
                 futures: VecDeque::new(),
                 bytes: 0,
+                submitting: 0,
+                refused: 0,
                 is_ended: false,
             }),
             came: Notify::new(),
             submitted: Condvar::new(),
         });
-        runtime()?.spawn(shared.clone().submit_all());
+        runtime()?.spawn(shared.clone().run());
         Ok(Calls {
             shared: Owned::new(shared),
         })
@@ -94,10 +107,27 @@ impl Shared {
         self.came.notify_one();
     }
 
-    /// Submits what comes, until the calls have ended. Where nothing is heard for a while, it says so, because rarer ends, such
-    /// as a cancel by another process, are only in the store.
-    async fn submit_all(self: Arc<Self>) {
-        let (mut quiet, mut heard) = (QUIET, self.news.count());
+    /// Submits what comes, until the calls have ended. At each deadline it says that the store has to be asked, because rarer
+    /// ends, such as a cancel by another process, are only there.
+    async fn run(self: Arc<Self>) {
+        let mut end = End {
+            shared: self.clone(),
+            is_orderly: false,
+        };
+        let looking = async {
+            loop {
+                tokio::time::sleep(CALLS_LOOK_EVERY).await;
+                self.news.look();
+            }
+        };
+        tokio::select! {
+            () = self.submit_all() => {}
+            () = looking => {}
+        }
+        end.is_orderly = true;
+    }
+
+    async fn submit_all(&self) {
         loop {
             let (portion, is_ended) = {
                 let mut gathered = self.lock();
@@ -107,15 +137,8 @@ impl Shared {
                 self.submit(portion).await;
             } else if is_ended {
                 return;
-            } else if tokio::time::timeout(quiet, self.came.notified()).await.is_err() {
-                let count = self.news.count();
-                quiet = if count == heard {
-                    self.news.look();
-                    (quiet * 2).min(QUIET_MAX)
-                } else {
-                    QUIET
-                };
-                heard = self.news.count();
+            } else {
+                self.came.notified().await;
             }
         }
     }
@@ -123,33 +146,80 @@ impl Shared {
     async fn submit(&self, portion: Vec<(PackedArray, Vec<Py<PyAny>>)>) {
         let (payloads, futures): (Vec<PackedArray>, Vec<Vec<Py<PyAny>>>) = portion.into_iter().unzip();
         let bytes: usize = payloads.iter().map(|payloads| payloads.as_str().len()).sum();
-        let batches = payloads.into_iter().map(|payloads| NewBatch {
-            payloads,
-            ..self.template.clone()
-        });
-        self.news
-            .push(match self.engine.submit_batches(batches.collect()).await {
-                Ok(ids) => Piece::Called(ids.into_iter().zip(futures).collect()),
-                Err(error) => Piece::Refused(futures.into_iter().flatten().collect(), error.to_string()),
-            });
-        self.lock().bytes -= bytes;
+        let batches: Vec<NewBatch> = payloads
+            .into_iter()
+            .map(|payloads| NewBatch {
+                payloads,
+                ..self.template.clone()
+            })
+            .collect();
+        let engine = self.engine.clone();
+        // A task of its own, so that the futures are told of a panic, too.
+        let submitted = tokio::spawn(async move { engine.submit_batches(batches).await }).await;
+        let (piece, refused) = match submitted {
+            Ok(Ok(ids)) => (Piece::Called(ids.into_iter().zip(futures).collect()), 0),
+            Ok(Err(error)) => refusal_of(futures, error.to_string()),
+            Err(panic) => refusal_of(futures, format!("the submit ended by a panic: {panic}")),
+        };
+        self.news.push(piece);
+        let mut gathered = self.lock();
+        gathered.bytes -= bytes;
+        gathered.submitting = 0;
+        gathered.refused += refused;
+        drop(gathered);
         self.submitted.notify_all();
+    }
+}
+
+/// The refusal of calls, and their number.
+fn refusal_of(futures: Vec<Vec<Py<PyAny>>>, reason: String) -> (Piece, usize) {
+    let futures: Vec<Py<PyAny>> = futures.into_iter().flatten().collect();
+    let count = futures.len();
+    (Piece::Refused(futures, reason), count)
+}
+
+/// Tells everybody who waits for the calls when the task that submits them ends.
+struct End {
+    shared: Arc<Shared>,
+    is_orderly: bool,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.shared.end();
+        if !self.is_orderly {
+            let reason = "the task that submits calls ended by a panic";
+            self.shared.news.push(Piece::Broken(reason.to_owned()));
+        }
+        self.shared.submitted.notify_all();
     }
 }
 
 #[pymethods]
 impl Calls {
-    /// Adds a call, for which `future` stands in the news. Waits while too many bytes are not submitted.
+    /// Waits while too many bytes are not submitted, then adds a call, for which `future` stands in the news. Once the call is
+    /// added, this does not fail, and `future.is_queued` is true.
     fn push(
         &self,
         py: Python<'_>,
-        future: Py<PyAny>,
+        future: Bound<'_, PyAny>,
         payload: Bound<'_, PyAny>,
         to_plain: Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let shared = self.shared.get()?;
         // Before the lock, because it may run Python code.
         let payload = Encoder { to_plain: &to_plain }.packed(&payload)?;
+        while !py.detach(|| {
+            let has_room = |gathered: &Gathered| gathered.bytes <= CALLS_BYTES_MAX || gathered.is_ended;
+            let gathered = shared.lock();
+            if has_room(&gathered) {
+                return true;
+            }
+            let waited = shared.submitted.wait_timeout(gathered, SIGNALS_EVERY);
+            has_room(&waited.unwrap_or_else(PoisonError::into_inner).0)
+        }) {
+            py.check_signals()?;
+        }
         {
             let mut gathered = shared.lock();
             if gathered.is_ended {
@@ -160,24 +230,11 @@ impl Calls {
                 let full = full.map_err(|error| PyValueError::new_err(error.to_string()))?;
                 gathered.full.extend(full);
             }
-            gathered.futures.push_back(future);
+            gathered.futures.push_back(future.clone().unbind());
             gathered.bytes += payload.as_str().len();
         }
         shared.came.notify_one();
-        loop {
-            let has_room = py.detach(|| {
-                let gathered = shared.lock();
-                if gathered.bytes <= CALLS_BYTES_MAX {
-                    return true;
-                }
-                let waited = shared.submitted.wait_timeout(gathered, SIGNALS_EVERY);
-                waited.unwrap_or_else(PoisonError::into_inner).0.bytes <= CALLS_BYTES_MAX
-            });
-            if has_room {
-                return Ok(());
-            }
-            py.check_signals()?;
-        }
+        future.setattr("is_queued", true)
     }
 
     /// Takes back the calls of which no submit has begun.
@@ -200,6 +257,33 @@ impl Calls {
     fn end(&self) -> PyResult<()> {
         self.shared.get()?.end();
         Ok(())
+    }
+
+    /// Takes no more calls, and waits at most `timeout` seconds until the others are stored. Returns how many are not.
+    fn flush(&self, py: Python<'_>, timeout: f64) -> PyResult<usize> {
+        let shared = self.shared.get()?;
+        shared.end();
+        let deadline = deadline(Some(timeout));
+        let refused = shared.lock().refused;
+        loop {
+            let (left, refused, has_time) = py.detach(|| {
+                let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                let patience = left.unwrap_or(SIGNALS_EVERY);
+                let gathered = shared.lock();
+                let waited =
+                    shared
+                        .submitted
+                        .wait_timeout_while(gathered, patience.min(SIGNALS_EVERY), |gathered| {
+                            gathered.left() > 0
+                        });
+                let gathered = waited.unwrap_or_else(PoisonError::into_inner).0;
+                (gathered.left(), gathered.refused - refused, !patience.is_zero())
+            });
+            if left == 0 || !has_time {
+                return Ok(left + refused);
+            }
+            py.check_signals()?;
+        }
     }
 }
 

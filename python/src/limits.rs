@@ -26,8 +26,5 @@ pub const CALLBACKS_END_WITHIN: Duration = Duration::from_secs(5);
 /// The maximum number of bytes of calls of an executor that are not submitted; further calls wait.
 pub const CALLS_BYTES_MAX: usize = 64 << 20;
 
-/// How long an executor hears nothing until it asks the store. Each further wait is twice as long.
-pub const QUIET: Duration = Duration::from_millis(500);
-
-/// The longest such wait.
-pub const QUIET_MAX: Duration = Duration::from_secs(5);
+/// The interval at which an executor asks the store for ends that nobody tells of, such as a cancel by another process.
+pub const CALLS_LOOK_EVERY: Duration = Duration::from_secs(2);

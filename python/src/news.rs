@@ -26,8 +26,6 @@ pub struct News {
 #[derive(Debug, Default)]
 struct Gathered {
     pieces: VecDeque<Piece>,
-    /// The number of pieces so far.
-    count: u64,
     /// Whether a thread calls `told`, or is about to.
     is_telling: bool,
 }
@@ -47,8 +45,10 @@ impl News {
     /// Adds a piece and wakes the waiter.
     pub fn push(&self, piece: Piece) {
         let mut gathered = self.lock();
-        gathered.pieces.push_back(piece);
-        gathered.count += 1;
+        // They are told of one quiet moment at a time, however long they take.
+        if !(matches!(piece, Piece::Quiet) && matches!(gathered.pieces.back(), Some(Piece::Quiet))) {
+            gathered.pieces.push_back(piece);
+        }
         if self.told.is_none() {
             self.came.notify_all();
         } else if !std::mem::replace(&mut gathered.is_telling, true)
@@ -64,11 +64,6 @@ impl News {
         if self.told.is_some() {
             self.push(Piece::Quiet);
         }
-    }
-
-    /// The number of pieces so far.
-    pub fn count(&self) -> u64 {
-        self.lock().count
     }
 
     /// Takes all pieces; waits at most `patience` for the first one.

@@ -20,7 +20,7 @@ pub enum Piece {
     Called(Vec<(BatchId, Vec<Py<PyAny>>)>),
     /// Calls were not submitted, because the store refused them with this error.
     Refused(Vec<Py<PyAny>>, String),
-    /// Nothing has come for a while.
+    /// The store has to be asked for ends that nobody tells of.
     Quiet,
     /// Nothing more comes, because submitting or working failed with this error.
     Broken(String),

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,11 @@ def _parent(_):
     return os.getppid(), os.environ.get("GRISTMILL_TEST_COLOUR"), os.getcwd()
 
 
+def _written(_):
+    with open("file", "w"):
+        return os.getcwd()
+
+
 def test_maps_share_the_interpreter_that_their_processes_are_forked_from(app, tmp_path, monkeypatch):
     [first] = app.map(_parent, [1])
     assert [first] == list(app.map(_parent, [1]))
@@ -32,6 +38,13 @@ def test_maps_share_the_interpreter_that_their_processes_are_forked_from(app, tm
     monkeypatch.chdir(tmp_path)
     [moved] = app.map(_parent, [1])
     assert moved[0] not in (first[0], red[0]) and moved[2] == str(tmp_path)
+    for _ in range(2):
+        # A folder that takes the path of a removed one is another folder.
+        os.mkdir("out")
+        os.chdir("out")
+        assert list(app.map(_written, [1])) == [str(tmp_path / "out")]
+        os.chdir(tmp_path)
+        shutil.rmtree("out")
     umask = os.umask(0o077)
     try:
         [masked] = app.map(_parent, [1])

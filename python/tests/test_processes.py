@@ -1,6 +1,7 @@
 """The command line, forks, signals, executors, fixtures."""
 
 import concurrent.futures
+import contextlib
 import os
 import signal
 import subprocess
@@ -395,6 +396,239 @@ def test_an_executor_cancels_what_has_not_begun(app):
 def _read_line(path):
     with open(path) as file:
         return file.readline()
+
+
+class Gate:
+    """Holds calls of `_read_line` until it opens: the kernel wakes them when the test writes."""
+
+    def __init__(self):
+        self._read, self._write = os.pipe()
+        self.path = f"/proc/{os.getpid()}/fd/{self._read}"
+
+    def open(self):
+        os.write(self._write, b"go\n")
+
+    @contextlib.contextmanager
+    def for_calls_of(self, executor):
+        """The executor, for which the gate opens even where the test fails: its end waits for the calls."""
+        with executor:
+            try:
+                yield executor
+            finally:
+                self.open()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        os.close(self._read)
+        os.close(self._write)
+
+
+class Instead:
+    """An object with other functions in place of some."""
+
+    def __init__(self, of, **others):
+        self._of = of
+        self.__dict__.update(others)
+
+    def __getattr__(self, name):
+        return getattr(self._of, name)
+
+
+def until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+
+
+def test_control_c_as_a_submit_returns_counts_the_call_once(app):
+    with Gate() as gate, gate.for_calls_of(app.executor(1)) as executor:
+        executor.submit(abs, -1).result(timeout=60)
+        calls = executor._calls
+
+        def push(*arguments):
+            calls.push(*arguments)
+            raise KeyboardInterrupt
+
+        executor._calls = Instead(calls, push=push)
+        with pytest.raises(KeyboardInterrupt):
+            executor.submit(_read_line, gate.path)
+        executor._calls = calls
+        assert len(executor._open) == 1
+    # The end waited for it.
+    assert app.counts()["completed"] == 2
+
+
+def test_a_callback_that_exits_keeps_no_other_future_from_its_end(app, caplog):
+    with Gate() as gate, gate.for_calls_of(app.executor(1)) as executor:
+        first = executor.submit(_read_line, gate.path)
+        others = [executor.submit(abs, -number) for number in range(100)]
+        for future in [first, others[0], others[50]]:
+            future.add_done_callback(lambda done: sys.exit())
+        gate.open()
+        assert [future.result(timeout=60) for future in others] == list(range(100))
+    assert caplog.text.count("SystemExit") == 3
+
+
+def test_a_cancel_that_the_store_refuses_is_repeated(app, capfd):
+    cancelled = []
+
+    def cancel_jobs(jobs):
+        cancelled.extend(jobs)
+        if len(cancelled) == 1:
+            raise gristmill.StoreError("not now")
+        return engine.cancel_jobs(jobs)
+
+    with Gate() as gate, Gate() as beginning, Gate() as teller, gate.for_calls_of(app.executor(1)) as executor:
+        quick = executor.submit(_read_line, beginning.path)
+        # The thread that is told waits, so that the next call is cancelled before it is known to be stored.
+        quick.add_done_callback(lambda done: _read_line(teller.path))
+        beginning.open()
+        assert quick.result(timeout=60) == "go\n"
+        first = executor.submit(_read_line, gate.path)
+        engine = executor._engine
+        executor._engine = Instead(engine, cancel_jobs=cancel_jobs)
+        second = executor.submit(abs, -2)
+        assert second.cancel()
+        teller.open()
+        concurrent.futures.wait([second], timeout=60)
+        assert app.counts()["cancelled"] == 1
+        gate.open()
+        assert first.result(timeout=60) == "go\n"
+    assert len(cancelled) == 2 and "not now" in capfd.readouterr().err
+
+
+def test_slow_calls_do_not_hide_the_end_of_a_later_one(app, monkeypatch):
+    monkeypatch.setattr("gristmill.executor.ASKED_BATCHES_MAX", 2)
+    with Gate() as gate, gate.for_calls_of(app.executor(1)) as executor:
+        futures = [executor.submit(_read_line, gate.path)]
+        for number in range(3):
+            until(lambda: futures[-1].place is not None)
+            futures.append(executor.submit(abs, -number))
+        until(lambda: futures[-1].place is not None)
+        assert len({future.place[0] for future in futures}) == 4
+        batch, position = futures[-1].place
+        assert app.cancel(f"{batch}:{position}")
+        with pytest.raises(concurrent.futures.CancelledError):
+            futures[-1].result(timeout=60)
+
+
+def test_a_shutdown_cancels_all_batches_at_once(app, monkeypatch):
+    monkeypatch.setattr("gristmill.executor.ASKED_BATCHES_MAX", 1)
+    looks = []
+    with Gate() as gate:
+        executor = app.executor(1)
+        futures = [executor.submit(_read_line, gate.path)]
+        for number in range(20):
+            until(lambda: futures[-1].place is not None)
+            futures.append(executor.submit(abs, -number))
+        until(lambda: futures[-1].place is not None)
+        calls = executor._calls
+        executor._calls = Instead(calls, look=lambda: looks.append(calls.look()))
+        executor.shutdown(wait=False, cancel_futures=True)
+        assert concurrent.futures.wait(futures[1:], timeout=60).not_done == set()
+        gate.open()
+        executor.shutdown()
+    assert len(looks) >= 20
+
+
+def test_a_thread_that_was_told_once_waits_as_others_do(app):
+    with Gate() as gate:
+        executor = app.executor(1)
+        future = executor.submit(_read_line, gate.path)
+        executor._told([])
+        gate.open()
+        executor.shutdown()
+        assert future.done()
+
+
+def test_a_second_shutdown_waits_and_cancels(app):
+    with Gate() as gate:
+        executor = app.executor(1)
+        first = executor.submit(_read_line, gate.path)
+        second = executor.submit(abs, -1)
+        executor.shutdown(wait=False)
+        executor.shutdown(wait=False, cancel_futures=True)
+        with pytest.raises(concurrent.futures.CancelledError):
+            second.result(timeout=60)
+        gate.open()
+        executor.shutdown()
+        assert first.done() and executor._worker is None
+        executor.shutdown()
+
+
+def test_a_program_that_ends_without_a_shutdown_stores_its_calls(run_python, tmp_path):
+    ended = run_python(
+        """
+        import gristmill
+        app = gristmill.App("jobs.db")
+        executor = app.executor(1)
+        for number in range(3_000):
+            executor.submit(abs, -number)
+        """
+    )
+    assert ended.stderr == ""
+    assert sum(gristmill.App(tmp_path / "jobs.db").counts().values()) == 3_000
+
+
+def test_a_program_says_how_many_calls_were_not_stored(run_python):
+    ended = run_python(
+        """
+        import gristmill, subprocess, sys
+        from gristmill import _work
+        _work.EXIT_PATIENCE_S = 0.2
+        app = gristmill.App("jobs.db")
+        executor = app.executor(1)
+        executor.submit(abs, -1).result(timeout=60)
+        # Another process holds the store until this one ends.
+        holding = "import sqlite3; held = sqlite3.connect('jobs.db'); held.execute('begin immediate'); print(flush=True); input()"
+        holder = subprocess.Popen([sys.executable, "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        holder.stdout.readline()
+        executor.submit(abs, -2)
+        executor.submit(abs, -3)
+        """
+    )
+    assert "2 calls of an executor" in ended.stderr
+
+
+def test_an_executor_removes_descriptions_that_no_call_uses(app, monkeypatch):
+    monkeypatch.setattr("gristmill.executor.DESCRIPTIONS_MAX", 0)
+    with Gate() as gate, gate.for_calls_of(app.executor(2)) as executor:
+        first = executor.submit(_read_line, gate.path)
+        kept = f"function-{first.function}.pickle"
+        folder = executor._worker.folder
+        for function in [len, os.path.basename, len, os.path.dirname]:
+            executor.submit(function, "A").result(timeout=60)
+            until(lambda: [name for name in os.listdir(folder) if name.startswith("function-")] == [kept])
+        until(lambda: executor._engine.job_state(*(first.place or (0, 0))) == "running")
+        # Others may tidy the folder.
+        os.remove(f"{folder}/{kept}")
+    assert executor._uses == {}
+
+
+def test_the_fork_of_a_program_does_not_wait_for_its_executor(app):
+    with Gate() as gate, gate.for_calls_of(app.executor(1)) as executor:
+        executor.submit(_read_line, gate.path)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            executor.shutdown()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_worker_stops_where_its_executor_cannot_begin(app, monkeypatch):
+    from gristmill._work import LocalWorker
+
+    stopped, stop = [], LocalWorker.stop
+    monkeypatch.setattr(LocalWorker, "stop", lambda worker: stopped.append(stop(worker)))
+    executor = app.executor(1)
+    executor._job.common = lambda: {}
+    with pytest.raises(KeyError):
+        executor.submit(abs, -1)
+    assert stopped == [True]
+    executor.shutdown()
 
 
 def test_the_fixture_is_an_empty_application(gristmill_app):

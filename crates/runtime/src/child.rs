@@ -64,10 +64,21 @@ impl GroupChild {
         GroupChild::new(Parent::Another(parent), child, guard)
     }
 
-    fn new(parent: Parent, group: Pid, guard: &Guard) -> io::Result<GroupChild> {
+    fn new(mut parent: Parent, group: Pid, guard: &Guard) -> io::Result<GroupChild> {
         guard.watch(group);
         own::add(group.as_raw_nonzero().get().unsigned_abs());
-        let exit = rustix::process::pidfd_open(group, PidfdFlags::empty())?;
+        let exit = rustix::process::pidfd_open(group, PidfdFlags::empty());
+        let exit = exit.inspect_err(|_| {
+            // Such as where too many files are open. Nobody else would end this child, which may not lead its group yet.
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            let _ = rustix::process::kill_process(group, Signal::KILL);
+            match &mut parent {
+                Parent::We(child) => drop(child.wait()),
+                Parent::Another(parent) => drop(parent.reap(group)),
+            }
+            guard.forget(group);
+            own::remove(group.as_raw_nonzero().get().unsigned_abs());
+        })?;
         Ok(GroupChild {
             parent,
             group,

@@ -17,6 +17,7 @@ use std::ffi::OsString;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -72,7 +73,8 @@ struct Circumstances {
     command: Vec<OsString>,
     imports: String,
     environment: Vec<(OsString, OsString)>,
-    folder: Option<PathBuf>,
+    /// Its path, device and number: another folder may take the path of a removed one.
+    folder: Option<(PathBuf, u64, u64)>,
     /// Limits, user, processors and the like.
     system: Vec<String>,
 }
@@ -119,10 +121,15 @@ impl Circumstances {
             command: words.map(OsString::from).collect(),
             imports: first_line(script.path())?,
             environment,
-            folder: std::env::current_dir().ok(),
+            folder: current_folder().ok(),
             system,
         })
     }
+}
+
+fn current_folder() -> io::Result<(PathBuf, u64, u64)> {
+    let metadata = std::fs::metadata(".")?;
+    Ok((std::env::current_dir()?, metadata.dev(), metadata.ino()))
 }
 
 /// A fork server. It starts with the first fork, and ends when this is dropped.
