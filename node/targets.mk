@@ -43,8 +43,8 @@ test-npm: npm web-program ## Install the tarball into an empty folder, without a
 	$(NODE_ENVIRONMENT) node/tests/installed.sh $(NODE_PACKAGE)/gristmill-0.1.0.tgz
 
 .PHONY: bench-node
-bench-node: npm postgres ## The package for Node beside queues of Node, written to bench/RESULTS-node.md
-	$(MAKE) --no-print-directory bench-node-run FIGURES='--output bench/RESULTS-node.md'
+bench-node: npm postgres ## The package for Node beside queues of Node, written to node/bench/RESULTS.md
+	$(MAKE) --no-print-directory bench-node-run FIGURES='--output node/bench/RESULTS.md'
 
 .PHONY: bench-node-quick
 bench-node-quick: npm postgres ## The same with few jobs and one run each, to see that it works

@@ -9,7 +9,7 @@ const QUOTING: [&str; 2] = ["README.md", "docs/comparison.md"];
 pub fn unmeasured(files: &[SourceFile]) -> Vec<Fault> {
     let reports: Vec<&SourceFile> = files
         .iter()
-        .filter(|file| file.path.starts_with("bench/RESULTS"))
+        .filter(|file| file.path.contains("bench/RESULTS"))
         .collect();
     let is_measured = |figure: &str| {
         let mut words = reports.iter().flat_map(|report| words(&report.text));
