@@ -6,53 +6,7 @@
 # Version and date: Slurm 22.05.8 (Debian 12), 2026-11.
 # Gristmill: docs/fleet.md tells scripts to start it by `exec`.
 set -euo pipefail
-[ "$(id -u)" = 0 ] || { echo "needs root, for the daemons of Slurm" >&2; exit 2; }
-apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null 2>&1
-folder=$(mktemp -d)
-end() {
-  for daemon in $(cat "$folder"/*.pid 2>/dev/null); do
-    kill "$daemon" && tail --pid="$daemon" -f /dev/null
-  done
-  rm -rf "$folder"
-}
-trap end EXIT
-chmod 755 "$folder"
-mkdir "$folder/state" "$folder/spool"
-host=$(hostname)
-cat >"$folder/slurm.conf" <<CONF
-ClusterName=one
-SlurmctldHost=$host
-SlurmUser=root
-StateSaveLocation=$folder/state
-SlurmdSpoolDir=$folder/spool
-SlurmctldPidFile=$folder/slurmctld.pid
-SlurmdPidFile=$folder/slurmd.pid
-SlurmctldLogFile=$folder/slurmctld.log
-SlurmdLogFile=$folder/slurmd.log
-SlurmctldPort=17817
-SlurmdPort=17818
-ProctrackType=proctrack/cgroup
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-MpiDefault=none
-KillWait=5
-NodeName=$host CPUs=$(nproc)
-PartitionName=all Nodes=ALL Default=YES
-CONF
-if [ -d /sys/fs/cgroup/freezer ]; then
-  echo CgroupPlugin=cgroup/v1
-else
-  printf 'CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n'
-fi >"$folder/cgroup.conf"
-export SLURM_CONF=$folder/slurm.conf
-[ -e /etc/munge/munge.key ] || mungekey --create
-install -d -o munge /run/munge
-chown munge: /etc/munge/munge.key
-pgrep -x munged >/dev/null || su -s /bin/sh munge -c munged
-slurmctld -f "$SLURM_CONF" 2>/dev/null
-slurmd -f "$SLURM_CONF" 2>/dev/null
-for _ in $(seq 100); do sinfo -h 2>/dev/null | grep -q idle && break; sleep 0.2; done
-
+. "$(dirname "$0")/slurm/one-node" 5
 cat >"$folder/program.py" <<'PYTHON'
 import signal, sys, time
 log = open(sys.argv[1], "a", buffering=1)

@@ -87,6 +87,14 @@ export interface Backend {
   close(): Promise<void>;
 }
 
+/** The outcome of one job in an answer of results. @internal */
+export interface ResultLine {
+  job: string;
+  state: string;
+  value?: unknown;
+  error?: JobErrorDescription;
+}
+
 /** Whether a store refuses an answer, because the results of the batches are too many bytes for one. @internal */
 export const isTooLarge = (error: unknown): boolean => error instanceof StoreError && error.message.includes('name fewer batches');
 

@@ -131,6 +131,9 @@ const UNITS_MS: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_
 // Longer spans are a slip of the pen, and the store could not hold the moment at their end.
 const SPAN_MS_MAX = 10 * 366 * 86_400_000;
 
+/** The longest timeout of a timer. A longer one would end at once. @internal */
+export const TIMER_MS_MAX = 0x7fffffff;
+
 /** The milliseconds of a span, rounded up. `what` names it in errors. @internal */
 export function milliseconds(span: Span, what: string): number {
   const part = /\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*/g;

@@ -1,8 +1,8 @@
 // Handles of submitted jobs.
 
-import type { Backend, Ended, Submitted } from './backend.js';
+import type { Backend, Ended, ResultLine, Submitted } from './backend.js';
 import { WAIT_MS_MAX, isTooLarge } from './backend.js';
-import { JobFailed, NotFound, ResultTimeout, type Span, milliseconds } from './errors.js';
+import { JobFailed, NotFound, ResultTimeout, type Span, TIMER_MS_MAX, milliseconds } from './errors.js';
 import type { JobDetails } from './operations.js';
 import { decode } from './values/decode.js';
 import type { BigInts } from './values/encode.js';
@@ -28,8 +28,6 @@ export type Convert = (value: unknown) => unknown;
 
 /** How long an answer may take beyond the end of a wait. Milliseconds. */
 const ANSWER_MS_MAX = 1_000;
-/** The longest timeout of a timer; a longer one would end at once. */
-const TIMER_MS_MAX = 0x7fffffff;
 
 type Turn<T> = (waitMs: number, signal: AbortSignal) => Promise<T | null>;
 
@@ -237,11 +235,4 @@ export class Handles<R = unknown> implements Iterable<Handle<R>> {
   get prerequisites(): readonly string[] {
     return this.parts.map(({ batch, first, count }) => (count === 1 ? `${batch}:${first}` : String(batch)));
   }
-}
-
-interface ResultLine {
-  job: string;
-  state: string;
-  value?: unknown;
-  error?: { type: string; message: string; traceback?: string };
 }

@@ -248,8 +248,7 @@ export class Job<P = unknown, R = unknown> {
   }
 
   private async store(backend: Backend, members: Members, payloads: string): Promise<Submitted> {
-    const head = JSON.stringify({ ...members, kind: this.name }).slice(0, -1);
-    const answer = await backend.ask('submit', '', `${head},${payloads}}`);
+    const answer = await backend.ask('submit', '', this.request(members, payloads));
     let submitted: Partial<Submitted> | null = null;
     try {
       submitted = JSON.parse(answer) as Partial<Submitted> | null;
@@ -267,8 +266,12 @@ export class Job<P = unknown, R = unknown> {
       throw new InvalidValue('this application has the file open, and two libraries of SQLite in one process must not: submit within ' +
         'transactions from an application that runs and asks for nothing, or close it before', 'transaction');
     }
-    const head = JSON.stringify({ ...members, kind: this.name }).slice(0, -1);
-    return submitWithinFile(transaction, this.owner.store, `${head},${payloads}}`);
+    return submitWithinFile(transaction, this.owner.store, this.request(members, payloads));
+  }
+
+  /** A request to submit payloads, which are the JSON of one or several with their member. */
+  private request(members: Members, payloads: string): string {
+    return `${JSON.stringify({ ...members, kind: this.name }).slice(0, -1)},${payloads}}`;
   }
 
   /** The members of a request to submit jobs. @internal */

@@ -1,6 +1,6 @@
 // Map: items are submitted in order and run by a worker of this process, and their results come as they are on disk.
 
-import { type Backend, type Submitted, isTooLarge } from './backend.js';
+import { type Backend, type ResultLine, type Submitted, isTooLarge } from './backend.js';
 import { InvalidValue, JobFailed, WorkerError } from './errors.js';
 import { decode } from './values/decode.js';
 import { type BigInts, encodeAll } from './values/encode.js';
@@ -66,13 +66,6 @@ const BATCHES_ASKED_MAX = 64;
 const LARGE_RESULTS_MAX = 64;
 /** Their characters, about. */
 const LARGE_CHARACTERS_MAX = 32 << 20;
-
-interface ResultLine {
-  job: string;
-  state: string;
-  value?: unknown;
-  error?: { type: string; message: string; traceback?: string };
-}
 
 /** A batch whose results are not all yielded. */
 interface Open {

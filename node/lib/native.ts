@@ -18,18 +18,6 @@ interface NativeEvents {
   take(waitMs: number): Promise<string[]>;
 }
 
-interface NativeRun {
-  jobs(): Promise<number>;
-  compare(items: string): void;
-  isSame(): Promise<boolean>;
-  retryFailed(): Promise<number>;
-  batches(after: number | null, limit: number): Promise<RunBatch[]>;
-  feed(items: string): Promise<RunBatch[]>;
-  finish(): Promise<void>;
-  delete(): Promise<void>;
-  release(): void;
-}
-
 interface NativeEngine {
   close(): Promise<void>;
   nowMs(): number;
@@ -38,7 +26,7 @@ interface NativeEngine {
   waitJob(job: string, waitMs: number): Promise<{ state: string; value?: string | null; error?: string | null } | null>;
   events(after: string | null): Promise<NativeEvents>;
   startWorker(plan: Plan, wake: () => void): Promise<NativeWorker>;
-  beginRun(plan: RunPlan): Promise<NativeRun>;
+  beginRun(plan: RunPlan): Promise<MapRun>;
   deleteRun(name: string): Promise<boolean>;
 }
 

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gristmill_engine::{Engine as Inner, EngineError, EngineSettings, is_postgres, open_store};
-use gristmill_model::{JobId, ManualClock, Timestamp};
+use gristmill_model::{ManualClock, Timestamp};
 use gristmill_operations::local::carry_out;
 use gristmill_operations::read::read_job;
-use gristmill_store::{JobDetails, Store, StoreError};
+use gristmill_operations::results::job_end;
+use gristmill_store::Store;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use napi::Result;
 use napi_derive::napi;
 
 use crate::events::Events;
 use crate::inbox::Wake;
-use crate::limits::{LOOK_EVERY, LOOK_FIRST_AFTER, WAIT_MS_MAX};
+use crate::limits::WAIT_MS_MAX;
 use crate::run::{Run, RunPlan};
 use crate::worker::{Plan, Worker};
 use crate::{refusal, store_error};
@@ -153,26 +154,5 @@ impl Engine {
     #[napi]
     pub async fn start_worker(&self, plan: Plan, wake: Wake) -> Result<Worker> {
         Worker::start(&self.inner, plan, wake)
-    }
-}
-
-/// Resolves when a job has ended, with its details.
-async fn job_end(store: &dyn Store, job: JobId) -> std::result::Result<JobDetails, StoreError> {
-    let mut watch = store.watch_outcomes(job.batch);
-    let mut look_after = LOOK_FIRST_AFTER;
-    loop {
-        match store.job(job).await? {
-            Some(details) if details.row.state.is_final() => return Ok(details),
-            Some(_) => {}
-            None => {
-                return Err(StoreError::InvalidInput(format!(
-                    "job {job} does not exist, or was pruned"
-                )));
-            }
-        }
-        tokio::select! {
-            () = watch.changed() => {}
-            () = tokio::time::sleep(look_after) => look_after = (look_after * 2).min(LOOK_EVERY),
-        }
     }
 }

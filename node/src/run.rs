@@ -121,7 +121,7 @@ impl Run {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         for payloads in pack(&items)? {
-            *compared = advanced(*compared, &payloads);
+            *compared = compared.after_lines(&payloads);
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Run {
         let mut after = *progress;
         let (mut batches, mut counts) = (Vec::new(), Vec::new());
         for payloads in pack(&items)? {
-            after = advanced(after, &payloads);
+            after = after.after_lines(&payloads);
             let end = end_reason(&payloads);
             counts.push(payloads.count());
             let batch = NewBatch {
@@ -240,26 +240,5 @@ impl Run {
 /// Cuts a JSON array into batches.
 fn pack(items: &str) -> Result<Vec<PackedArray>> {
     let items: Vec<&RawValue> = serde_json::from_str(items).map_err(store_error)?;
-    let mut cutter = PackedCutter::new(BatchLimits::default());
-    let mut packed = Vec::new();
-    for item in items {
-        packed.extend(cutter.push(item.get()).map_err(store_error)?);
-    }
-    packed.extend(cutter.rest());
-    Ok(packed)
-}
-
-/// The progress of a run after these items, each of which is a line.
-fn advanced(before: RunProgress, payloads: &PackedArray) -> RunProgress {
-    let mut digest = crc32fast::Hasher::new_with_initial_len(before.crc32, before.bytes);
-    let mut after = before;
-    for item in payloads.items() {
-        digest.update(item.as_bytes());
-        digest.update(b"\n");
-        after.bytes += item.len() as u64 + 1;
-    }
-    after.jobs += u64::from(payloads.count());
-    after.lines = after.jobs;
-    after.crc32 = digest.finalize();
-    after
+    PackedCutter::cut_values(BatchLimits::default(), items).map_err(store_error)
 }

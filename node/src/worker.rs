@@ -158,7 +158,11 @@ impl Worker {
             Some(others) => serde_json::from_str(&others).map_err(store_error)?,
             None => Others::default(),
         };
-        let mut failed: Vec<FailedJob> = others.failed.into_iter().map(within_limits).collect();
+        let failed = others.failed.into_iter().map(|failed| FailedJob {
+            error: failed.error.cleaned(),
+            ..failed
+        });
+        let mut failed: Vec<FailedJob> = failed.collect();
         let mut completed = None;
         if !places.is_empty() {
             match PackedArray::parse(&values) {
@@ -212,25 +216,5 @@ impl Worker {
         if let Some(handler) = self.handlers.get(kind as usize) {
             handler.fail(reason);
         }
-    }
-}
-
-/// The failure with the texts of its error cut at their limits.
-fn within_limits(failed: FailedJob) -> FailedJob {
-    let FailedJob {
-        position,
-        error,
-        duration_us,
-    } = failed;
-    let mut cut = JobError::new(error.error_type, error.message);
-    if let Some(traceback) = error.traceback {
-        cut = cut.with_traceback(traceback);
-    }
-    cut.permanent = error.permanent;
-    cut.retry_after_ms = error.retry_after_ms;
-    FailedJob {
-        position,
-        error: cut,
-        duration_us,
     }
 }

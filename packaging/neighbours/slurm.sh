@@ -1,53 +1,8 @@
 #!/usr/bin/env bash
 # A worker in a batch job of Slurm, on one node, as root: `scancel` lets it finish its running job, and another batch job does the rest.
 set -euo pipefail
-[ "$(id -u)" = 0 ] || { echo "needs root, for the daemons of Slurm" >&2; exit 2; }
-apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null 2>&1
-folder=$(mktemp -d)
-end() {
-  for daemon in $(cat "$folder"/*.pid 2>/dev/null); do
-    kill "$daemon" && tail --pid="$daemon" -f /dev/null
-  done
-  rm -rf "$folder"
-}
-trap end EXIT
-chmod 755 "$folder"
+. ../../findings/slurm/one-node 30
 cd "$folder"
-mkdir state spool
-cat >slurm.conf <<CONF
-ClusterName=one
-SlurmctldHost=$(hostname)
-SlurmUser=root
-StateSaveLocation=$folder/state
-SlurmdSpoolDir=$folder/spool
-SlurmctldPidFile=$folder/slurmctld.pid
-SlurmdPidFile=$folder/slurmd.pid
-SlurmctldLogFile=$folder/slurmctld.log
-SlurmdLogFile=$folder/slurmd.log
-SlurmctldPort=17817
-SlurmdPort=17818
-ProctrackType=proctrack/cgroup
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-MpiDefault=none
-KillWait=30
-NodeName=$(hostname) CPUs=$(nproc)
-PartitionName=all Nodes=ALL Default=YES
-CONF
-if [ -d /sys/fs/cgroup/freezer ]; then
-  echo CgroupPlugin=cgroup/v1
-else
-  printf 'CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n'
-fi >cgroup.conf
-export SLURM_CONF=$folder/slurm.conf
-[ -e /etc/munge/munge.key ] || mungekey --create
-install -d -o munge /run/munge
-chown munge: /etc/munge/munge.key
-pgrep -x munged >/dev/null || su -s /bin/sh munge -c munged
-slurmctld -f "$SLURM_CONF" 2>/dev/null
-slurmd -f "$SLURM_CONF" 2>/dev/null
-for _ in $(seq 100); do sinfo -h 2>/dev/null | grep -q idle && break; sleep 0.2; done
-
 # The first job runs until it is told, so that it runs when Slurm cancels the worker.
 cat >held.py <<'PYTHON'
 import os, time

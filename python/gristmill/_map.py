@@ -472,7 +472,7 @@ class MapLock:
         import fcntl
 
         store = app.store
-        path = f"{os.path.abspath(store)}-run-{hashlib.sha256(name.encode()).hexdigest()[:8]}.lock"
+        path = f"{os.path.realpath(store)}-run-{hashlib.sha256(name.encode()).hexdigest()[:8]}.lock"
         self._path = path
         while True:
             file = open(path, "w")

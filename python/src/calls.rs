@@ -247,7 +247,7 @@ impl Calls {
         Ok(gathered.futures.drain(..).collect())
     }
 
-    /// Says that the store has to be asked for ends that nobody tells of, such as those of a cancel.
+    /// Asks the teller to read the store: nobody tells it of some ends, such as those of a cancel.
     fn look(&self) -> PyResult<()> {
         self.shared.get()?.news.look();
         Ok(())

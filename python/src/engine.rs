@@ -10,6 +10,7 @@ use gristmill_model::{
 };
 use gristmill_operations::local::carry_out;
 use gristmill_operations::read::read_request;
+use gristmill_operations::results::job_end;
 use gristmill_operations::{JobOptions, Refused, UniqueOptions, check_after, check_names};
 use gristmill_store::{
     Change, FlowEvent, FlowEventReceipt, JobDetails, JobFilter, NewRun, Page, RunState, Selection, Store,
@@ -22,8 +23,7 @@ use pyo3::types::{PyList, PyTuple};
 
 use crate::calls::Calls;
 use crate::events::Events;
-use crate::feeder::{Feeder, advanced, pack};
-use crate::limits::{LOOK_EVERY, LOOK_FIRST_AFTER};
+use crate::feeder::{Feeder, pack};
 use crate::news::News;
 use crate::outcomes::{Ended, ended, pieces};
 use crate::owned::Owned;
@@ -268,7 +268,8 @@ impl Engine {
         position: u32,
         timeout: Option<f64>,
     ) -> PyResult<Option<Ended>> {
-        let ending = job_end(self.store()?, job_id(batch, position));
+        let (store, job) = (self.store()?, job_id(batch, position));
+        let ending = async move { job_end(&*store, job).await };
         let timeout =
             timeout.and_then(|timeout| std::time::Duration::try_from_secs_f64(timeout.max(0.0)).ok());
         let details = wait(py, async move {
@@ -283,7 +284,8 @@ impl Engine {
     /// Calls `told(state, value, error)`, or `told(None, message, None)` where the store fails, from another thread when the
     /// job has ended.
     fn watch_job(&self, batch: i64, position: u32, told: Py<PyAny>) -> PyResult<()> {
-        let ending = job_end(self.store()?, job_id(batch, position));
+        let (store, job) = (self.store()?, job_id(batch, position));
+        let ending = async move { job_end(&*store, job).await };
         let open = OpenCall::begin();
         runtime()?.spawn(async move {
             let ending = ending.await;
@@ -572,7 +574,7 @@ impl Engine {
         Feeder::start(feeder, worker.news()?)
     }
 
-    /// Submits calls, with these data, for this worker, which tells of them.
+    /// Makes the submitter of an executor's calls. This worker tells of their ends.
     fn calls(&self, worker: &Worker, common: Common) -> PyResult<Calls> {
         let engine = self.inner.get()?.clone();
         let template = common.read(engine.store().now())?;
@@ -622,7 +624,7 @@ pub fn digest(
         ..Default::default()
     };
     for payloads in pack(&items, &to_plain, None)? {
-        progress = advanced(progress, &payloads);
+        progress = progress.after_lines(&payloads);
     }
     Ok((progress.crc32, progress.bytes))
 }
@@ -644,26 +646,5 @@ fn job_id(batch: i64, position: u32) -> JobId {
     JobId {
         batch: BatchId(batch),
         position,
-    }
-}
-
-/// Resolves when a job has ended, with its details.
-async fn job_end(store: Arc<dyn Store>, job: JobId) -> Result<JobDetails, StoreError> {
-    let mut watch = store.watch_outcomes(job.batch);
-    let mut look_after = LOOK_FIRST_AFTER;
-    loop {
-        match store.job(job).await? {
-            Some(details) if details.row.state.is_final() => return Ok(details),
-            Some(_) => {}
-            None => {
-                return Err(StoreError::InvalidInput(format!(
-                    "job {job} does not exist, or was pruned"
-                )));
-            }
-        }
-        tokio::select! {
-            () = watch.changed() => {}
-            () = tokio::time::sleep(look_after) => look_after = (look_after * 2).min(LOOK_EVERY),
-        }
     }
 }

@@ -27,21 +27,6 @@ impl FeedFollower for News {
     }
 }
 
-/// The progress of a run after these items, each of which is a line.
-pub fn advanced(before: RunProgress, payloads: &PackedArray) -> RunProgress {
-    let mut digest = crc32fast::Hasher::new_with_initial_len(before.crc32, before.bytes);
-    let mut after = before;
-    for item in payloads.items() {
-        digest.update(item.as_bytes());
-        digest.update(b"\n");
-        after.bytes += item.len() as u64 + 1;
-    }
-    after.jobs += u64::from(payloads.count());
-    after.lines = after.jobs;
-    after.crc32 = digest.finalize();
-    after
-}
-
 type Fed = Result<InputBatch, Infallible>;
 
 /// Submits the items of a map in the background.
@@ -105,7 +90,7 @@ impl Feeder {
                 .ok_or_else(|| PyRuntimeError::new_err("the map is already at the end of its items"))?;
             let mut fed = Vec::with_capacity(packed.len());
             for payloads in packed {
-                feeding.progress = advanced(feeding.progress, &payloads);
+                feeding.progress = feeding.progress.after_lines(&payloads);
                 fed.push(InputBatch {
                     end_reason: end_reason(&payloads),
                     payloads,

@@ -8,12 +8,6 @@ pub const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 /// The maximum nesting of lists, dicts and converted objects in a payload.
 pub const PAYLOAD_DEPTH_MAX: u32 = 200;
 
-/// When an open job is first looked at again; each further wait is twice as long.
-pub const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
-
-/// The longest wait between two looks, because a notification can be lost.
-pub const LOOK_EVERY: Duration = Duration::from_millis(500);
-
 /// The maximum number of bytes that functions printed and that are not shown yet; further output is not shown.
 pub const PRINTED_BYTES_MAX: usize = 16 << 20;
 

@@ -250,6 +250,10 @@ def test_one_process_at_a_time_runs_a_name(app):
     assert next(results) == 0
     with pytest.raises(RuntimeError, match="another process"):
         next(app.map(shop.double.function, range(3), name="held"))
+    link = f"{app.store}.link"
+    os.symlink(app.store, link)
+    with pytest.raises(RuntimeError, match="another process"):
+        next(gristmill.App(link).map(shop.double.function, range(3), name="held"))
     results.close()
     assert list(app.map(shop.double.function, range(3), name="held")) == [0, 2, 4]
 

@@ -60,6 +60,20 @@ impl JobError {
         self.traceback = Some(traceback);
         self
     }
+
+    /// The same error, with its texts cut at their limits and without NUL characters, which PostgreSQL cannot store in a text.
+    pub fn cleaned(self) -> Self {
+        let clean = |text: String| text.replace('\0', "\u{fffd}");
+        let mut error = JobError::new(clean(self.error_type), clean(self.message));
+        if let Some(traceback) = self.traceback {
+            error = error.with_traceback(clean(traceback));
+        }
+        JobError {
+            permanent: self.permanent,
+            retry_after_ms: self.retry_after_ms,
+            ..error
+        }
+    }
 }
 
 fn cut(mut text: String, bytes_max: usize) -> String {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use gristmill_engine::Engine;
 use gristmill_model::limits::PAGE_ROWS_MAX;
-use gristmill_model::{BatchId, RunId};
-use gristmill_store::{BatchOutcomes, EndedJob, Store, StoreError};
+use gristmill_model::{BatchId, JobId, RunId};
+use gristmill_store::{BatchOutcomes, EndedJob, JobDetails, Store, StoreError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -16,6 +16,9 @@ use crate::refused::Refused;
 
 /// The interval at which a waiting request looks whether its jobs have ended, if the store sends no notice.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The interval at which a program that waits for one job of its own store looks whether it has ended, if the store sends no notice.
+const LOOK_AT_JOB_EVERY: Duration = Duration::from_millis(500);
 
 /// The time before the first look. Each later interval is twice as long. The store may send no notice of a report that
 /// it commits while the request begins to wait.
@@ -165,15 +168,48 @@ where
     if have_ended().await? {
         return Ok(());
     }
+    let has_ended = || async { Ok(have_ended().await?.then_some(())) };
+    look_until(store, batch, LOOK_EVERY, has_ended).await
+}
+
+/// Waits until a job has ended, and reads it.
+///
+/// # Errors
+///
+/// The job does not exist, or the store fails.
+pub async fn job_end(store: &dyn Store, job: JobId) -> Result<JobDetails, StoreError> {
+    let ended = || async {
+        match store.job(job).await? {
+            Some(details) => Ok(Some(details).filter(|details| details.row.state.is_final())),
+            None => Err(StoreError::InvalidInput(format!(
+                "job {job} does not exist, or was pruned"
+            ))),
+        }
+    };
+    look_until(store, job.batch, LOOK_AT_JOB_EVERY, ended).await
+}
+
+/// Looks at jobs of a batch whenever some have ended, and at least once in `every`, until it finds what it looks for.
+async fn look_until<T, F>(
+    store: &dyn Store,
+    batch: BatchId,
+    every: Duration,
+    look: impl Fn() -> F,
+) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<Option<T>, StoreError>>,
+{
     let mut watch = store.watch_outcomes(batch);
     let mut look_after = LOOK_FIRST_AFTER;
-    while !have_ended().await? {
+    loop {
+        if let Some(found) = look().await? {
+            return Ok(found);
+        }
         tokio::select! {
             () = watch.changed() => {}
-            () = tokio::time::sleep(look_after) => look_after = (look_after * 2).min(LOOK_EVERY),
+            () = tokio::time::sleep(look_after) => look_after = (look_after * 2).min(every),
         }
     }
-    Ok(())
 }
 
 /// Reads the outcomes of batches or of a run, up to a limit of bytes.

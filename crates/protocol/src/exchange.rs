@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
 use gristmill_model::{
-    BatchId, Completed, EarlierFailure, FailedJob, Followed, JobError, JobLabels, JobLog, Lease, LeaseId,
-    LeasedSlice, PackedArray, Positions, Receipt, Report, RetryPolicy, Siblings, Suspended, Timestamp,
-    TraceParent, bounded,
+    BatchId, Completed, EarlierFailure, FailedJob, Followed, JobLabels, JobLog, Lease, LeaseId, LeasedSlice,
+    PackedArray, Positions, Receipt, Report, RetryPolicy, Siblings, Suspended, Timestamp, TraceParent,
+    bounded,
 };
 use gristmill_store::{Exchanged, Want};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -474,7 +474,7 @@ fn checked_earlier(
         let log = failure.log.map(|log| clean(log, LOG_BYTES_MAX));
         take_log_bytes(log_bytes_left, log.as_ref().map_or(0, String::len))?;
         earlier.push(EarlierFailure {
-            error: cut_error(failure.error),
+            error: failure.error.cleaned(),
             log,
             ..failure
         });
@@ -500,29 +500,8 @@ fn positions_of(failed: &[FailedJob]) -> Vec<u32> {
 /// The same failure with its texts cut.
 fn cut(failed: FailedJob) -> FailedJob {
     FailedJob {
-        error: cut_error(failed.error),
+        error: failed.error.cleaned(),
         ..failed
-    }
-}
-
-/// The same error, with its texts cut at their limits and without NUL characters, which PostgreSQL cannot store in a text.
-pub fn cut_error(error: JobError) -> JobError {
-    let JobError {
-        error_type,
-        message,
-        traceback,
-        permanent,
-        retry_after_ms,
-    } = error;
-    let clean = |text: String| text.replace('\0', "\u{fffd}");
-    let mut error = JobError::new(clean(error_type), clean(message));
-    if let Some(traceback) = traceback {
-        error = error.with_traceback(clean(traceback));
-    }
-    JobError {
-        permanent,
-        retry_after_ms,
-        ..error
     }
 }
 

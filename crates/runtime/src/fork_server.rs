@@ -104,7 +104,7 @@ impl Circumstances {
             .filter(|(name, _)| !withheld.contains(&name.as_os_str()))
             .collect();
         environment.sort();
-        // Where there is no such file, they are taken for unchanged.
+        // A system without such a file counts as unchanged.
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let is_inherited = |line: &&str| INHERITED.iter().any(|name| line.starts_with(name));
         let mut system: Vec<String> = read("/proc/self/status")

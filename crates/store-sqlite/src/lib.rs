@@ -60,6 +60,7 @@ pub use crate::caller_transaction::{ForeignConnection, ForeignSubmitter, Row, Va
 use crate::failure::Failure;
 use crate::open::place::OpenFiles;
 pub use crate::open::place::{log_path, resolve_link};
+pub use crate::open::run_lock::RunFileLock;
 pub use crate::open::{APPLICATION_ID, create_private};
 pub use crate::options::{Access, SqliteOptions, Synchronous};
 use crate::query::ended::EndedLookout;

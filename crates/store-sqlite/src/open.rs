@@ -1,6 +1,7 @@
 //! Opens the file, and checks its owner, its layout and how it is synced.
 
 pub(crate) mod place;
+pub(crate) mod run_lock;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;

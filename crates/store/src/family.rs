@@ -40,7 +40,7 @@ pub struct ChildOutcome {
     /// The error of a dead child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
-    /// Of a child that has not ended: whether the others of its batch are told with it.
+    /// Whether the flow is told of this child together with the others of its batch. Set for a child that has not ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub together: bool,
 }

@@ -1,6 +1,6 @@
 //! Runs: resumable streams of submitted batches.
 
-use gristmill_model::{RunId, Timestamp};
+use gristmill_model::{PackedArray, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The progress of a run.
@@ -70,6 +70,23 @@ pub struct RunProgress {
     pub lines: u64,
     /// CRC-32 (IEEE) of those bytes.
     pub crc32: u32,
+}
+
+impl RunProgress {
+    /// The progress after these payloads too, each of which is a line of the input.
+    pub fn after_lines(self, payloads: &PackedArray) -> RunProgress {
+        let mut digest = crc32fast::Hasher::new_with_initial_len(self.crc32, self.bytes);
+        let mut after = self;
+        for item in payloads.items() {
+            digest.update(item.as_bytes());
+            digest.update(b"\n");
+            after.bytes += item.len() as u64 + 1;
+        }
+        after.jobs += u64::from(payloads.count());
+        after.lines = after.jobs;
+        after.crc32 = digest.finalize();
+        after
+    }
 }
 
 /// A step of a run, in the transaction of a submit.

@@ -13,7 +13,7 @@
 /* Generations of batches that are shown in place of others: no node counts so far. */
 #define SHOWN_GENERATIONS	(UINT64CONST(1) << 63)
 
-/* Have sparse batches wait for others, of which these columns are read. */
+/* Begin: sparse batches wait for others. kept names the columns that the node above reads. */
 void
 compaction_begin(Compaction *compaction, const KeptRows *kept)
 {

@@ -3,7 +3,7 @@
 import type { Channel, Message, Plan } from '../backend.js';
 import { InvalidValue, NotFound, StoreError, WorkerError } from '../errors.js';
 import { Unreadable, decode, farNumber, mayHaveFar } from '../values/decode.js';
-import type { Identity } from '../work/context.js';
+import { type Identity, positionsOf } from '../work/context.js';
 import type { Described } from '../work/describe.js';
 import { type Connection, pause } from './connection.js';
 
@@ -361,10 +361,7 @@ export class RemoteChannel implements Channel {
       const answer = await this.connection.send('POST', `/workers/${this.worker}/heartbeat`, { body: '{}', isRepeatable: true });
       const { revoked, drain } = JSON.parse(answer) as { revoked: { batch: number; positions: string }[]; drain?: boolean };
       for (const { batch, positions } of revoked) {
-        for (const run of String(positions).split(',')) {
-          const [first, last = first] = run.split('-').map(Number) as [number, number?];
-          for (let position = first; position <= last; position++) this.cancel([`${batch}:${position}`]);
-        }
+        for (const position of positionsOf(String(positions))) this.cancel([`${batch}:${position}`]);
       }
       if (drain === true) this.stop();
     } catch (error) {

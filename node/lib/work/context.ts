@@ -17,7 +17,7 @@ export interface Progress {
 
 /** A job's word on how far it is, at most this often. */
 const PROGRESS_EVERY_MS = 10;
-/** The log of one job, at most. What is longer is cut. */
+/** The longest log of one job. A longer one is cut. */
 const LOG_CHARACTERS_MAX = 60_000;
 
 /** The job that runs. */
@@ -150,8 +150,8 @@ interface Part {
   tags?: [name: string, value: string, positions: string | null][];
 }
 
-/** The positions of a text such as 0-3,7. */
-function* each(positions: string): Generator<number, void, undefined> {
+/** The positions of a text such as 0-3,7. @internal */
+export function* positionsOf(positions: string): Generator<number, void, undefined> {
   for (const run of positions.split(',')) {
     const [first, last = first] = run.split('-').map(Number) as [number, number?];
     for (let position = first; position <= last; position++) yield position;
@@ -170,14 +170,14 @@ export function identitiesOf(json: string): Identity[] {
         ofAll.push([name, value]);
         continue;
       }
-      for (const position of each(having)) {
+      for (const position of positionsOf(having)) {
         const own = ofSome.get(position);
         if (own === undefined) ofSome.set(position, [[name, value]]);
         else own.push([name, value]);
       }
     }
     let place = 0;
-    for (const position of each(positions)) {
+    for (const position of positionsOf(positions)) {
       const key = keys?.[place++] ?? null;
       const own = Object.freeze(Object.fromEntries([...ofAll, ...ofSome.get(position) ?? []]));
       found.push({ id: `${batch}:${position}`, attempt, key, batch, kind, queue, group, tags: own, deadline, traceparent });

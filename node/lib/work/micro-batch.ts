@@ -124,7 +124,7 @@ export class MicroBatch {
     try {
       answer(others);
     } catch (error) {
-      // Without an answer, the jobs would run for ever. What was refused is the errors or the logs.
+      // The engine refuses errors or logs. Without an answer, the jobs would run for ever.
       if (others === null) throw error;
       const refused = { type: 'outcome', message: `the error of the job cannot be stored: ${(error as Error).message}` };
       answer({ ...others, failed: others.failed.map((one) => ({ ...one, error: refused })), logs: [] });

@@ -1,6 +1,7 @@
 // Runs the jobs of one kind in the event loop: at most so many at once, in the order in which they came.
 
 import type { Channel, Message } from '../backend.js';
+import { TIMER_MS_MAX } from '../errors.js';
 import { Unreadable } from '../values/decode.js';
 import { type BigInts, encode } from '../values/encode.js';
 import { JobContext } from './context.js';
@@ -23,8 +24,6 @@ const TURN_MS_MAX = 5, FLUSH_EVERY_MS = 2;
 const CANCEL_GRACE_MS = 10_000;
 /** The UTF-8 of a result, at most. */
 const VALUE_BYTES_MAX = 16 << 20;
-/** The longest timeout of a timer; a longer one would end at once. */
-const TIMER_MS_MAX = 0x7fffffff;
 
 const whenIdle: (task: () => void) => unknown = (globalThis as { setImmediate?: (task: () => void) => unknown }).setImmediate
   ?? ((task) => setTimeout(task, 0));

@@ -25,7 +25,7 @@ export class Worker {
   constructor(private readonly channel: Channel, kinds: readonly KindSpec[], bigints: BigInts) {
     this.runners = kinds.map((spec, number) => new Runner(channel, number, spec, bigints, (ended) => this.known.delete(ended)));
     this.ended = channel.ended();
-    // Its failure is that of whoever awaits it.
+    // Whoever awaits it gets its failure.
     this.ended.catch(() => {});
   }
 

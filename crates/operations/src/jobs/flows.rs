@@ -97,7 +97,7 @@ impl From<FlowKind> for FlowKindView {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FlowKinds {
-    /// By kind and queue.
+    /// The flows' numbers, by kind and queue.
     kinds: Vec<FlowKindView>,
 }
 

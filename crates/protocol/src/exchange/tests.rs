@@ -1,5 +1,5 @@
-use gristmill_model::Tag;
 use gristmill_model::limits::ERROR_MESSAGE_BYTES_MAX;
+use gristmill_model::{JobError, Tag};
 
 use super::*;
 

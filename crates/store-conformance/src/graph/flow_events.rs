@@ -1,13 +1,13 @@
 //! Flows that wait for events and moments.
 
-use gristmill_model::{BatchId, ChildBatch, JobState, Signal, Spawn, Wake};
+use gristmill_model::{BatchId, ChildBatch, JobId, JobState, LeasedSlice, Signal, Spawn, Wake, WorkerId};
 use gristmill_store::family::{child_outcomes, seen_of};
-use gristmill_store::{Change, FlowEvent, FlowEventReceipt, JobFilter, PruneOptions, Selection, Store};
+use gristmill_store::{Change, FlowEvent, FlowEventReceipt, JobFilter, Selection, Store};
 
 use crate::Database;
 use crate::fixture::*;
 use crate::graph::families::{CHILD, told};
-use crate::graph::flows::{nothing, one, step, suspend, suspensions};
+use crate::graph::flows::{nothing, one, prune_ended, step, suspend, suspensions};
 
 /// A step that waits for a signal.
 fn signal(number: u32, signal: Signal, expires_in_ms: Option<u64>) -> Spawn {
@@ -26,7 +26,7 @@ async fn states_of_kind(store: &dyn Store, kind: &str) -> Vec<(JobState, u64)> {
     states.filter(|(_, count)| *count > 0).collect()
 }
 
-/// What a flow is told of its children after the first.
+/// The outcomes of a flow's children after the first, as the flow is told them.
 async fn waits_of(store: &dyn Store, batch: BatchId, flow: u32) -> Vec<String> {
     told(store, batch, flow).await.split_off(1)
 }
@@ -106,13 +106,7 @@ pub async fn events_are_delivered_or_kept(database: &dyn Database) {
         states_of_kind(&*store, gristmill_model::signal::EVENT_KIND).await,
         [(JobState::Completed, 3), (JobState::Cancelled, 1)]
     );
-    let options = PruneOptions {
-        finished_before: store.now().plus_ms(1),
-        keep_batches: 0,
-        dead_too: true,
-        dry_run: false,
-    };
-    store.prune(options).await.unwrap();
+    prune_ended(&*store).await;
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 0);
 }
 
@@ -183,31 +177,41 @@ pub async fn unread_events_go_back(database: &dyn Database) {
     no_damage(&*store).await;
 }
 
-/// An event that a wait gets while its flow runs and begins anew goes to the next wait for it.
-pub async fn events_outlast_a_new_beginning(database: &dyn Database) {
-    let store = database.open().await;
-    let worker = worker(&*store).await;
-    let id = submit(&*store, batch(1)).await;
-    let flow = one(&*store, worker).await;
-    let go = || Signal::Event("go".to_owned());
-    suspend(&*store, worker, &flow, None, |_| {
+fn go() -> Signal {
+    Signal::Event("go".to_owned())
+}
+
+/// A flow that runs because one of its steps has ended, while its wait for the event `go` has got this value; and that wait.
+async fn running_with_event(store: &dyn Store, worker: WorkerId, value: &str) -> (LeasedSlice, JobId) {
+    let id = submit(store, batch(1)).await;
+    let flow = one(store, worker).await;
+    suspend(store, worker, &flow, None, |_| {
         step(1, CHILD, 1, Wake::Any).batch(ChildBatch::of_signal(go(), None))
     })
     .await;
-    let child = one(&*store, worker).await;
-    exchange(&*store, worker, vec![completed(&child)], None).await;
-    let again = one(&*store, worker).await;
-    let sent = vec![event(id, 0, "go", "\"now\"")];
+    let child = one(store, worker).await;
+    exchange(store, worker, vec![completed(&child)], None).await;
+    let woken = one(store, worker).await;
+    let sent = vec![event(id, 0, "go", value)];
     assert_eq!(
         store.send_events(sent).await.unwrap(),
         [FlowEventReceipt::Delivered]
     );
-    let waits = suspensions(&*store, id, 0).await.remove(0).children;
+    let wait = suspensions(store, id, 0).await.remove(0).children[1].batch;
+    (woken, job(wait, 0))
+}
+
+/// An event that a wait gets while its flow runs and begins anew goes to the next wait for it.
+pub async fn events_outlast_a_new_beginning(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let (again, wait) = running_with_event(&*store, worker, "\"now\"").await;
+    let id = again.batch;
     let mut report = suspended_at(&again, &positions("0"), |_| {
         Spawn::new().flow(Wake::Anew).memo(&7).unwrap()
     });
     report.suspended[0].seen = vec![1];
-    report.suspended[0].given_up = vec![vec![job(waits[1].batch, 0)]];
+    report.suspended[0].given_up = vec![vec![wait]];
     exchange(&*store, worker, vec![report], None).await;
     let anew = one(&*store, worker).await;
     assert_eq!(told(&*store, id, 0).await, [""; 0]);
@@ -223,22 +227,8 @@ pub async fn events_outlast_a_new_beginning(database: &dyn Database) {
 pub async fn events_go_back_once(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
-    let id = submit(&*store, batch(1)).await;
-    let go = || Signal::Event("go".to_owned());
-    let flow = one(&*store, worker).await;
-    suspend(&*store, worker, &flow, None, |_| {
-        step(1, CHILD, 1, Wake::Any).batch(ChildBatch::of_signal(go(), None))
-    })
-    .await;
-    let child = one(&*store, worker).await;
-    exchange(&*store, worker, vec![completed(&child)], None).await;
-    let woken = one(&*store, worker).await;
-    let sent = vec![event(id, 0, "go", "\"once\"")];
-    assert_eq!(
-        store.send_events(sent).await.unwrap(),
-        [FlowEventReceipt::Delivered]
-    );
-    let wait = job(suspensions(&*store, id, 0).await.remove(0).children[1].batch, 0);
+    let (woken, wait) = running_with_event(&*store, worker, "\"once\"").await;
+    let id = woken.batch;
     // It is kept, and the flow has not seen that its wait has ended.
     let mut report = suspended_at(&woken, &positions("0"), |_| step(2, CHILD, 0, Wake::Any));
     (report.suspended[0].seen, report.suspended[0].given_up) = (vec![1], vec![vec![wait]]);
@@ -270,13 +260,7 @@ pub async fn events_go_back_once(database: &dyn Database) {
     assert_eq!(told(&*store, id, 0).await, ["0 completed \"next\""]);
     exchange(&*store, worker, vec![completed(&woken)], None).await;
     no_damage(&*store).await;
-    let options = PruneOptions {
-        finished_before: store.now().plus_ms(1),
-        keep_batches: 0,
-        dead_too: true,
-        dry_run: false,
-    };
-    store.prune(options).await.unwrap();
+    prune_ended(&*store).await;
     no_damage(&*store).await;
 }
 

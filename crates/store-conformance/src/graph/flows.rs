@@ -47,6 +47,17 @@ pub(super) async fn one(store: &dyn Store, worker: WorkerId) -> LeasedSlice {
     only(claim(store, worker, 10_000).await)
 }
 
+/// Prunes all batches whose jobs have ended.
+pub(super) async fn prune_ended(store: &dyn Store) {
+    let options = PruneOptions {
+        finished_before: store.now().plus_ms(1),
+        keep_batches: 0,
+        dead_too: true,
+        dry_run: false,
+    };
+    store.prune(options).await.unwrap();
+}
+
 pub(super) async fn nothing(store: &dyn Store, worker: WorkerId) {
     assert_eq!(held(&claim(store, worker, 10_000).await), [""; 0]);
 }
@@ -426,13 +437,7 @@ pub async fn flows_begin_anew(database: &dyn Database) {
         [ends[0], ends[1], ends[1], ends[0]]
     );
     // The children of both are nobody's, and can go while a flow is open.
-    let options = PruneOptions {
-        finished_before: store.now().plus_ms(1),
-        keep_batches: 0,
-        dead_too: true,
-        dry_run: false,
-    };
-    store.prune(options).await.unwrap();
+    prune_ended(&*store).await;
     assert!(store.job(job(children.batch, 0)).await.unwrap().is_none());
     exchange(&*store, worker, vec![completed(&woken)], None).await;
     assert_eq!(states(&*store, id).await, [JobState::Completed; 2]);
@@ -518,13 +523,7 @@ pub async fn steps_of_their_flows_kind_are_told_apart(database: &dyn Database) {
     let done = of_states(vec![JobState::Completed]);
     assert_eq!(store.jobs(&done, page).await.unwrap().len(), 2);
     assert_eq!(store.job_ids(&flows(), None, 100).await.unwrap().len(), 2);
-    let options = PruneOptions {
-        finished_before: store.now().plus_ms(1),
-        keep_batches: 0,
-        dead_too: true,
-        dry_run: false,
-    };
-    store.prune(options).await.unwrap();
+    prune_ended(&*store).await;
     assert_eq!(store.kind_counts(false).await.unwrap()[0].counts.total(), 3);
     assert_eq!(states(&*store, id).await, [JobState::Waiting; 3]);
     no_damage(&*store).await;

@@ -41,7 +41,7 @@ const PAUSES_PER_LOOK: u32 = 4;
 /// The largest operation that a caller carries out itself. Bytes. A larger one takes longer than the hand-over.
 const ALONE_BYTES_MAX: usize = 64 << 10;
 
-/// As many operations come one after the other before a caller counts as lone.
+/// A caller counts as lone after this number of operations, one after the other.
 const LONE_OPERATIONS_MIN: u32 = 8;
 /// Once in this many operations, a lone caller lets other tasks of its thread run: each of them would be alone, too, because an
 /// operation is over before the next one begins. A yield also wakes another thread of the executor, which costs as much as a

@@ -32,7 +32,7 @@ fn open(folder: &Path, clock: Arc<AskedBy>, synchronous: Synchronous) -> SqliteS
     SqliteStore::open(folder.join("jobs.db"), options).unwrap()
 }
 
-/// So many submits, one after the other, that their caller counts as lone.
+/// Submits one job after the other, until the caller counts as lone.
 async fn submit_singly(store: &SqliteStore) {
     for _ in 0..20 {
         store.submit_one(batch(1)).await.unwrap();

@@ -41,7 +41,8 @@ pub const SCRIPT: &str = "import os, time\n\
     \x20   time.sleep(0.0005)\n\
     \x20   return payload * 2\n";
 
-/// The same as flows: two steps at once, of which one may fail, then a race that the step wins, and a map beside a timeout.
+/// The same work as flows. Each takes two steps at once, one of which may fail; then a race that the step wins; then a map beside a
+/// timeout.
 pub const FLOW: &str = "import asyncio, os, time\n\
     import gristmill\n\
     ran = os.open(os.path.dirname(os.path.abspath(__file__)) + '/ran.txt', os.O_WRONLY | os.O_APPEND | os.O_CREAT)\n\

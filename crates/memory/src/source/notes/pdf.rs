@@ -118,43 +118,42 @@ fn run(program: &str, arguments: &[&str], bytes: &[u8], patience: Duration) -> R
         ),
         _ => format!("{program} cannot be started: {error}"),
     })?;
-    let mut running = Running(child);
-    let (stdin, stdout, stderr) = (
-        running.0.stdin.take(),
-        running.0.stdout.take(),
-        running.0.stderr.take(),
-    );
-    let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
-        return Err(format!("{program} has no pipes"));
-    };
-    let (sender, outputs) = mpsc::channel();
+    let running = Running(child);
     thread::scope(|scope| {
+        // Its end ends the threads.
+        let mut running = running;
+        let pipes = (
+            running.0.stdin.take(),
+            running.0.stdout.take(),
+            running.0.stderr.take(),
+        );
+        let (Some(mut stdin), Some(stdout), Some(stderr)) = pipes else {
+            return Err(format!("{program} has no pipes"));
+        };
         // A program that ends before it has read everything says why by its status.
         scope.spawn(move || {
             let _ = stdin.write_all(bytes);
         });
-        let say = |sender: mpsc::Sender<_>, from: Box<dyn Read + Send>, bytes_max| {
+        let read = |from: Box<dyn Read + Send>, bytes_max| {
+            let (sender, output) = mpsc::channel();
             scope.spawn(move || {
-                let _ = sender.send((bytes_max, head(from, bytes_max)));
+                let _ = sender.send(head(from, bytes_max));
             });
+            output
         };
-        say(sender.clone(), Box::new(stdout), SOURCE_BYTES_MAX);
-        say(sender, Box::new(stderr), PDF_MESSAGE_BYTES_MAX);
-        let (mut text, mut message) = (Vec::new(), Vec::new());
-        for _ in 0..2 {
-            let Ok((bytes_max, output)) = outputs.recv_timeout(patience) else {
-                // Its end ends the threads.
-                drop(running);
-                return Err(format!(
+        let (text, message) = (
+            read(Box::new(stdout), SOURCE_BYTES_MAX),
+            read(Box::new(stderr), PDF_MESSAGE_BYTES_MAX),
+        );
+        let wait = |output: mpsc::Receiver<Vec<u8>>| {
+            output.recv_timeout(patience).map_err(|_| {
+                format!(
                     "{program} took longer than {} s; write its text to a file, and ingest that",
                     patience.as_secs()
-                ));
-            };
-            match bytes_max == SOURCE_BYTES_MAX {
-                true => text = output,
-                false => message = output,
-            }
-        }
+                )
+            })
+        };
+        let (text, message) = (wait(text)?, wait(message)?);
         let status = running.0.wait().map_err(|error| format!("{program}: {error}"))?;
         let message = String::from_utf8_lossy(&message);
         let message = message.lines().next().unwrap_or_default().trim();

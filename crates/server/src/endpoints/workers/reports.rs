@@ -11,7 +11,7 @@ use gristmill_model::{
     Report, WorkerId, bounded,
 };
 use gristmill_operations::submit::even_null;
-use gristmill_protocol::exchange::{clean, cut_error};
+use gristmill_protocol::exchange::clean;
 use gristmill_store::StoreError;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -311,7 +311,7 @@ fn report_of(mut report: Report, group: Group<'_>) -> Result<Report, ApiError> {
             }
             (None, Some(error)) => report.failed.push(FailedJob {
                 position,
-                error: cut_error(error.into()),
+                error: JobError::from(error).cleaned(),
                 duration_us,
             }),
             (None, None) => report.released.insert(position),

@@ -111,7 +111,7 @@ async fn ended_flows_are_forked() {
     }
 }
 
-/// What flows keep is read in answers of at most 32 MiB.
+/// An answer has memos of at most 32 MiB, and names the flows that are left.
 #[tokio::test]
 async fn large_memos_come_in_portions() {
     let api = Api::new().await;

@@ -340,7 +340,7 @@ impl Instance {
             ..Memo::default()
         };
         let spawn = flow_spawn(Vec::new(), &memo, Wake::Anew);
-        // Where other code has begun a wait, it may have read what the wait got.
+        // Earlier code may have begun a wait that this code does not ask for, and read its event.
         let unasked: BTreeSet<usize> = self.known.values().flatten().copied().collect();
         let given_up = self.unread_events(|number, record| record.missing > 0 || !unasked.contains(&number));
         Some(spawn.map(|spawn| Spawn { given_up, ..spawn }))
