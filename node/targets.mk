@@ -1,6 +1,7 @@
 # The targets of the package for Node, for the top Makefile to include.
 
-NODE_PLATFORM := linux-$(if $(filter aarch64,$(shell uname -m)),arm64,x64)-gnu
+NODE_CPU := $(if $(filter aarch64,$(shell uname -m)),arm64,x64)
+NODE_PLATFORM := linux-$(NODE_CPU)-gnu
 NODE_ADDON := node/addons/gristmill-$(NODE_PLATFORM).node
 NODE_PACKAGE := $(BUILD)/node
 TSC := $(CURDIR)/web/node_modules/typescript/bin/tsc
@@ -17,6 +18,15 @@ npm: node-modules ## Build the package for Node, with the addon in it: build/nod
 	mkdir -p $(NODE_PACKAGE)
 	trap 'rm -f node/LICENSE-APACHE node/LICENSE-MIT' EXIT; cp LICENSE-APACHE LICENSE-MIT node/ && \
 	  (cd node && npm pack --silent --pack-destination ../$(NODE_PACKAGE) >/dev/null)
+
+# The program as a package of its own, for `npx gristmill`. The package above has it as an optional dependency.
+.PHONY: npm-program
+npm-program: build ## Build the program's package for npm: build/node/gristmill-linux-x64-gnu-0.1.0.tgz
+	rm -rf $(NODE_PACKAGE)/program
+	install -D --strip target/release/gristmill $(NODE_PACKAGE)/program/bin/gristmill
+	cp LICENSE-APACHE LICENSE-MIT $(NODE_PACKAGE)/program/
+	sed 's/PLATFORM/$(NODE_PLATFORM)/; s/CPU/$(NODE_CPU)/' node/program/package.json >$(NODE_PACKAGE)/program/package.json
+	cd $(NODE_PACKAGE)/program && npm pack --silent --pack-destination .. >/dev/null
 
 # The library that the Rust tests' build has, with the features of that build.
 .PHONY: node-test-package
@@ -39,8 +49,8 @@ test-node: node-test-package $(NODE_CLIENTS)/installed runtimes postgres ## The 
 	  python3 ../bench/postgres/server.py NODE_STORE node --test tests/*.test.mjs
 
 .PHONY: test-npm
-test-npm: npm web-program ## Install the tarball into an empty folder, without a compiler, and run the examples of docs/typescript.md there
-	$(NODE_ENVIRONMENT) node/tests/installed.sh $(NODE_PACKAGE)/gristmill-0.1.0.tgz
+test-npm: npm npm-program web-program ## Install the tarballs into an empty folder, without a compiler, and run the program and the examples of docs/typescript.md there
+	$(NODE_ENVIRONMENT) node/tests/installed.sh $(NODE_PACKAGE)/gristmill-0.1.0.tgz $(NODE_PACKAGE)/gristmill-$(NODE_PLATFORM)-0.1.0.tgz
 
 .PHONY: bench-node
 bench-node: npm postgres ## The package for Node beside queues of Node, written to node/bench/RESULTS.md

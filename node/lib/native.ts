@@ -3,6 +3,7 @@
 import type { Backend, Channel, Ended, EventSource, Message, Plan, RunPlan } from './backend.js';
 import { WAIT_MS_MAX } from './backend.js';
 import type { MapRun, RunBatch } from './map.js';
+import { type Process, platformOf } from './platform.js';
 import { GristmillError, type JobErrorDescription, NotFound, StoreError, WorkerError } from './errors.js';
 
 interface NativeWorker {
@@ -41,28 +42,7 @@ interface Addon {
   ): RunBatch[];
 }
 
-interface Process {
-  platform: string;
-  arch: string;
-  env: Record<string, string | undefined>;
-  getBuiltinModule?(name: 'node:module'): { createRequire(from: string): (path: string) => unknown };
-  report?: { getReport(): unknown };
-}
-
 let addon: Addon | null = null;
-
-/** The name of this platform's addon. */
-function platformOf(process: Process): string {
-  if (process.platform !== 'linux') return `${process.platform}-${process.arch}`;
-  let report: { header?: { glibcVersionRuntime?: string } } | undefined;
-  try {
-    report = process.report?.getReport() as typeof report;
-  } catch {
-    // Deno asks for a permission.
-    return `linux-${process.arch}-gnu`;
-  }
-  return `linux-${process.arch}-${report?.header?.glibcVersionRuntime === undefined ? 'musl' : 'gnu'}`;
-}
 
 function load(): Addon {
   if (addon !== null) return addon;
@@ -72,7 +52,7 @@ function load(): Addon {
   if (process === undefined || getModule === undefined) {
     throw new GristmillError(`a store in a file or in PostgreSQL needs Node 20.16 or newer: ${remedy}`);
   }
-  const require = getModule('node:module').createRequire(import.meta.url);
+  const require = getModule('node:module').createRequire(import.meta.url) as (path: string) => unknown;
   const platform = platformOf(process);
   const path = process.env.GRISTMILL_ADDON ?? `../addons/gristmill-${platform}.node`;
   try {

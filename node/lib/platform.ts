@@ -1,0 +1,42 @@
+// The platform of this process, as the names of addons and of programs have it.
+
+/** What is asked of the global `process`. @internal */
+export interface Process {
+  platform: string;
+  arch: string;
+  env: Record<string, string | undefined>;
+  getBuiltinModule?<Name extends keyof Builtins>(name: Name): Builtins[Name];
+  report?: { getReport(): unknown };
+}
+
+/** The modules of Node that the package uses. @internal */
+export interface Builtins {
+  'node:module': { createRequire(from: string): Require };
+  'node:child_process': { spawn(program: string, words: string[], options: { stdio: 'inherit' }): Child };
+}
+
+/** Loads a module, or finds its file. @internal */
+export interface Require {
+  (path: string): unknown;
+  resolve(path: string): string;
+}
+
+/** A process that was started. @internal */
+export interface Child {
+  kill(signal: string): boolean;
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  on(event: 'exit', listener: (code: number | null, signal: string | null) => void): unknown;
+}
+
+/** The platform, such as "linux-x64-gnu". @internal */
+export function platformOf(process: Process): string {
+  if (process.platform !== 'linux') return `${process.platform}-${process.arch}`;
+  let report: { header?: { glibcVersionRuntime?: string } } | undefined;
+  try {
+    report = process.report?.getReport() as typeof report;
+  } catch {
+    // Deno asks for a permission.
+    return `linux-${process.arch}-gnu`;
+  }
+  return `linux-${process.arch}-${report?.header?.glibcVersionRuntime === undefined ? 'musl' : 'gnu'}`;
+}
