@@ -14,6 +14,7 @@ import type { InputOf, OutputOf, StandardSchema } from './schema.js';
 import type { BigInts } from './values/encode.js';
 import { Batcher, type BatchHandler, checkedKey } from './work/batcher.js';
 import type { JobContext } from './work/context.js';
+import { type ModuleOptions, Pool } from './work/pool.js';
 import type { Entry, KindSpec } from './work/runner.js';
 import { type Summary, Worker } from './work/worker.js';
 
@@ -85,6 +86,7 @@ export class App extends Operations implements AsyncDisposable {
   /** The jobs by name. @internal */
   readonly jobs = new Map<string, Job<never, never>>();
   private readonly workers = new Set<Worker>();
+  private readonly pools = new Set<Pool>();
   /** Ends the maps that run. */
   private readonly maps = new Set<(reason: Error) => Promise<unknown>>();
   private opened: Promise<Backend> | null = null;
@@ -135,6 +137,7 @@ export class App extends Operations implements AsyncDisposable {
     const reason = new GristmillError('the application was closed before the end of the map');
     await Promise.allSettled([...this.maps].map((end) => end(reason)));
     await Promise.allSettled([...this.workers].map((worker) => worker.stop()));
+    for (const pool of this.pools) pool.close();
     const { opened } = this;
     this.opened = null;
     const backend = await opened?.catch(() => null);
@@ -157,12 +160,14 @@ export class App extends Operations implements AsyncDisposable {
   ): Job<InputOf<S>, R>;
   /** Makes a function a job with options. */
   job<P, R>(name: string, options: JobOptions & { result?: StandardSchema<any, any> }, handler: Handler<P, R>): Job<P, R>;
+  /** A job whose handler is exported by a module, and runs in processes of its own: for work that computes for long. */
+  job<P, R>(name: string, options: JobOptions & ModuleOptions): Job<P, R>;
   /** A job of another program, with options for its submits. */
   job<P = unknown, R = unknown>(name: string, options: JobOptions): Job<P, R>;
   job(name: string, ...more: unknown[]): Job<never, never> {
-    const [options, handler] = optionsAndHandler<JobOptions & Schemas>(`app.job(${shown(name)}, …)`, more);
+    const [options, handler] = optionsAndHandler<JobOptions & Partial<ModuleOptions> & Schemas>(`app.job(${shown(name)}, …)`, more);
     if (options.concurrency !== undefined) wholeNumber('concurrency', options.concurrency, 1, CONCURRENCY_MAX);
-    return this.add(new Job<never, never>(this, name, options, handler as Entry | null));
+    return this.add(new Job<never, never>(this, name, options, this.poolOf(name, options, handler) ?? handler as Entry | null));
   }
 
   /**
@@ -175,11 +180,30 @@ export class App extends Operations implements AsyncDisposable {
     const call = `app.batch(${shown(name)}, …)`;
     const [options, handler] = optionsAndHandler<BatchOptions & Schemas>(call, more);
     if (handler === null) throw new InvalidValue(`${call} has no handler: give a function of a list of payloads`, 'handler');
+    const ofModules = ['module', 'export', 'processes'].find((one) => one in options);
+    if (ofModules !== undefined) throw new InvalidValue(`${call} has no option \`${ofModules}\`: batch handlers run in this process`, ofModules);
     const size = wholeNumber('size', options.size ?? SIZE_DEFAULT, 1, CONCURRENCY_MAX);
     const waitMs = milliseconds(options.wait ?? WAIT_DEFAULT, '`wait`');
     const batcher = new Batcher(handler as BatchHandler<unknown, unknown>, size, waitMs, checkedKey(options.key));
     const concurrency = Math.min(size * BATCHES_HELD, CONCURRENCY_MAX);
     return this.add(new Job<never, never>(this, name, { concurrency, ...options }, (payload, job) => batcher.main(payload, job)));
+  }
+
+  /** The processes of a job whose handler is exported by a module. */
+  private poolOf(name: string, options: JobOptions & Partial<ModuleOptions>, handler: unknown): Pool | null {
+    const { module, export: exported, processes } = options;
+    const call = `app.job(${shown(name)}, …)`;
+    if (module === undefined) {
+      if (exported === undefined && processes === undefined) return null;
+      throw new InvalidValue(`${call}: \`export\` and \`processes\` are about handlers of modules: give \`module\`, too`, 'module');
+    }
+    if (handler !== null) throw new InvalidValue(`${call} has a function and a \`module\`: give one of them`, 'module');
+    if (options.concurrency !== undefined) {
+      throw new InvalidValue(`${call}: each process runs one job at a time: give \`processes\` for \`concurrency\``, 'concurrency');
+    }
+    const pool = new Pool({ module, export: exported, processes }, this.bigints);
+    this.pools.add(pool);
+    return pool;
   }
 
   private add(job: Job<never, never>): Job<never, never> {

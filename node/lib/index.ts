@@ -18,4 +18,5 @@ export type { SqlTransaction } from './transaction.js';
 export type { BigInts } from './values/encode.js';
 export type { BatchHandler } from './work/batcher.js';
 export type { JobContext, Progress } from './work/context.js';
+export type { ModuleOptions } from './work/pool.js';
 export type { Summary, Worker } from './work/worker.js';

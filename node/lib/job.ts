@@ -7,8 +7,10 @@ import { type CommonOptions, type Members, OF_JOBS, type SubmitOneOptions, type 
 import { type StandardSchema, validated } from './schema.js';
 import { type SqliteTransaction, isSqlite, submitWithinFile } from './sqlite.js';
 import { type SqlTransaction, submitWithin } from './transaction.js';
+import { decode } from './values/decode.js';
 import { type BigInts, encode, encodeAll } from './values/encode.js';
-import type { Entry, KindSpec } from './work/runner.js';
+import { type ModuleOptions, Pool } from './work/pool.js';
+import { Encoded, type Entry, type KindSpec } from './work/runner.js';
 
 /** What becomes of a result: one that is undefined is stored as null. */
 export type Stored<R> = [R] extends [void] ? null : undefined extends R ? Exclude<R, undefined> | null : R;
@@ -37,6 +39,9 @@ export interface JobOwner extends HandleOwner {
 const CONCURRENCY_DEFAULT = 100;
 /** @internal */
 export const CONCURRENCY_MAX = 10_000;
+
+/** Options that are about handlers, not about jobs. */
+const OF_HANDLERS = ['size', 'wait', 'key', 'module', 'export', 'processes'];
 
 /** The schemas of a job. @internal */
 export interface Schemas {
@@ -71,11 +76,11 @@ export class Job<P = unknown, R = unknown> {
     private readonly owner: JobOwner,
     /** The kind of its jobs. */
     readonly name: string,
-    options: JobOptions & Schemas,
-    private readonly entry: Entry | null,
+    options: JobOptions & Partial<ModuleOptions> & Schemas,
+    private readonly handler: Entry | Pool | null,
   ) {
     if (typeof name !== 'string' || name === '') throw new InvalidValue(`the name of a job is ${shown(name)}: give text`, 'name');
-    checkNames(`app.job(${shown(name)}, …)`, options, [...OF_JOBS, 'size', 'wait', 'key']);
+    checkNames(`app.job(${shown(name)}, …)`, options, [...OF_JOBS, ...OF_HANDLERS]);
     const { payload, result, ...others } = options;
     this.options = others;
     this.schemas = { payload, result };
@@ -288,13 +293,14 @@ export class Job<P = unknown, R = unknown> {
 
   /** Whether a handler of this process runs it. @internal */
   get hasHandler(): boolean {
-    return this.entry !== null;
+    return this.handler !== null;
   }
 
   /** How a worker runs it; at most `concurrencyMax` jobs at once. @internal */
   spec(concurrencyMax = CONCURRENCY_MAX): KindSpec {
     const { payload, result } = this.schemas;
-    const entry = this.entry!;
+    const handler = this.handler!;
+    const entry: Entry = handler instanceof Pool ? (given, job) => handler.run(given, job) : handler;
     let checked: Entry = entry;
     if (payload !== undefined) {
       checked = (given, job) => {
@@ -304,10 +310,11 @@ export class Job<P = unknown, R = unknown> {
     }
     return {
       kind: this.name,
-      concurrency: Math.min(this.options.concurrency ?? CONCURRENCY_DEFAULT, concurrencyMax),
+      concurrency: Math.min(handler instanceof Pool ? handler.processesMax : this.options.concurrency ?? CONCURRENCY_DEFAULT, concurrencyMax),
+      hasProcesses: handler instanceof Pool,
       entry: result === undefined ? checked : async (given, job) => {
         const value = await checked(given, job);
-        await validated(result, value, 'result');
+        await validated(result, value instanceof Encoded ? decode(value.text, 'result', this.owner.bigints) : value, 'result');
         return value;
       },
     };
@@ -339,6 +346,3 @@ function partsOf(ids: readonly string[]): Submitted['batches'] {
   }
   return parts;
 }
-
-/** Options that are about handlers, not about jobs. */
-const OF_HANDLERS = ['size', 'wait', 'key'];

@@ -12,7 +12,12 @@ export interface Process {
 /** The modules of Node that the package uses. @internal */
 export interface Builtins {
   'node:module': { createRequire(from: string): Require };
-  'node:child_process': { spawn(program: string, words: string[], options: { stdio: 'inherit' }): Child };
+  'node:child_process': {
+    spawn(program: string, words: string[], options: { stdio: 'inherit' }): Child;
+    fork(module: URL, words: string[], options: { execArgv: string[]; serialization: 'advanced'; stdio: string[] }): Fork;
+  };
+  'node:os': { availableParallelism(): number };
+  'node:url': { pathToFileURL(path: string): URL };
 }
 
 /** Loads a module, or finds its file. @internal */
@@ -26,6 +31,16 @@ export interface Child {
   kill(signal: string): boolean;
   on(event: 'error', listener: (error: Error) => void): unknown;
   on(event: 'exit', listener: (code: number | null, signal: string | null) => void): unknown;
+}
+
+/** A process of this runtime, which messages reach. @internal */
+export interface Fork extends Child {
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  on(event: 'exit', listener: (code: number | null, signal: string | null) => void): unknown;
+  on(event: 'message', listener: (message: unknown) => void): unknown;
+  send(message: unknown, sent: (error: Error | null) => void): boolean;
+  unref(): void;
+  channel?: { unref(): void } | null;
 }
 
 /** The platform, such as "linux-x64-gnu". @internal */

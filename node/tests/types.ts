@@ -23,6 +23,11 @@ await shrink.submit({ name: 'a', width: 1 }, { delay: 5 });
 // @ts-expect-error: of another type.
 await shrink.submitMany(['a']);
 
+const apart = app.job<number, string>('apart', { module: new URL('./apart.js', import.meta.url), processes: 2 });
+same<Awaited<ReturnType<typeof apart.submit>>, Handle<string>>(true);
+// @ts-expect-error: a batch handler is a function.
+app.batch('apart', { module: new URL('./apart.js', import.meta.url) }, (texts: string[]) => texts);
+
 const nothing = app.job('nothing', () => {});
 const done = await nothing.submit();
 same<typeof done, Handle<null>>(true);

@@ -2,7 +2,6 @@
 
 import { encode } from '../values/encode.js';
 import { clean } from './describe.js';
-import type { MicroBatch } from './micro-batch.js';
 
 /** How far a job is. */
 export interface Progress {
@@ -20,8 +19,16 @@ const PROGRESS_EVERY_MS = 10;
 /** The longest log of one job. A longer one is cut. */
 const LOG_CHARACTERS_MAX = 60_000;
 
+/** Where a job came from. */
+export interface JobSource {
+  /** @internal */
+  identities(): readonly Identity[];
+  /** @internal */
+  progress(place: number, progress: string): void;
+}
+
 /** The job that runs. */
-export class JobContext {
+export class JobContext<Source extends JobSource = JobSource> {
   /** @internal */
   isAnswered = false;
   /** @internal */
@@ -36,59 +43,59 @@ export class JobContext {
   /** @internal */
   constructor(
     /** @internal */
-    readonly microBatch: MicroBatch,
+    readonly microBatch: Source,
     /** @internal */
     readonly place: number,
   ) {}
 
   /** The id of the job, such as "42:7": the same on every attempt. */
   get id(): string {
-    return this.known.id;
+    return this.identity.id;
   }
 
   /** The number of this attempt, from 1. */
   get attempt(): number {
-    return this.known.attempt;
+    return this.identity.attempt;
   }
 
   /** The batch of the job. */
   get batch(): number {
-    return this.known.batch;
+    return this.identity.batch;
   }
 
   /** The kind of the job. */
   get kind(): string {
-    return this.known.kind;
+    return this.identity.kind;
   }
 
   /** The queue of the job. */
   get queue(): string {
-    return this.known.queue;
+    return this.identity.queue;
   }
 
   /** The deduplication key; null for a job without. */
   get key(): string | null {
-    return this.known.key;
+    return this.identity.key;
   }
 
   /** The tenant; null for a job without. */
   get group(): string | null {
-    return this.known.group;
+    return this.identity.group;
   }
 
   /** The tags of the job. */
   get tags(): Readonly<Record<string, string>> {
-    return this.known.tags;
+    return this.identity.tags;
   }
 
   /** The time by which the job has to have completed; null without one. */
   get deadline(): Date | null {
-    return this.known.deadline === null ? null : new Date(this.known.deadline * 1000);
+    return this.identity.deadline === null ? null : new Date(this.identity.deadline * 1000);
   }
 
   /** The trace context of the job; null without one. */
   get traceparent(): string | null {
-    return this.known.traceparent;
+    return this.identity.traceparent;
   }
 
   /** Aborts when the attempt exceeds its timeout, or when the job is cancelled. */
@@ -119,7 +126,8 @@ export class JobContext {
     this.controller.abort(reason);
   }
 
-  private get known(): Identity {
+  /** @internal */
+  get identity(): Identity {
     return this.microBatch.identities()[this.place]!;
   }
 }

@@ -32,8 +32,16 @@ function causesOf(error: unknown): unknown[] {
   return found;
 }
 
+/** An error that another process has described. @internal */
+export class Told extends Error {
+  constructor(readonly described: Described) {
+    super(described.message);
+  }
+}
+
 /** Describes what a handler threw. @internal */
 export function describe(error: unknown): Described {
+  if (error instanceof Told) return error.described;
   try {
     return described(error);
   } catch {

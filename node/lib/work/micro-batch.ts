@@ -27,7 +27,7 @@ export class MicroBatch {
   /** The first job that has not begun. */
   next = 0;
   /** The jobs that run, by place. */
-  readonly running: (JobContext | undefined)[] = [];
+  readonly running: (JobContext<MicroBatch> | undefined)[] = [];
   /** Places of jobs that were cancelled before they began. */
   cancelled: Set<number> | null = null;
   isDirty = false;

@@ -9,19 +9,26 @@ import { describe } from './describe.js';
 import { MicroBatch } from './micro-batch.js';
 
 /** Runs one job: gives its value, or a promise of it. @internal */
-export type Entry = (payload: unknown, job: JobContext) => unknown;
+export type Entry = (payload: unknown, job: JobContext<MicroBatch>) => unknown;
+
+/** A value that is JSON already. @internal */
+export class Encoded {
+  constructor(readonly text: string) {}
+}
 
 /** How one kind runs. @internal */
 export interface KindSpec {
   kind: string;
   concurrency: number;
   entry: Entry;
+  /** Whether jobs that are given up end soon by themselves, because their processes are killed. */
+  hasProcesses?: boolean;
 }
 
 // How long jobs begin, one after the other, before the event loop gets a turn, and after how long outcomes leave meanwhile.
 const TURN_MS_MAX = 5, FLUSH_EVERY_MS = 2;
-/** The time for which a cancelled job may go on. */
-const CANCEL_GRACE_MS = 10_000;
+/** The time for which a cancelled job may go on. @internal */
+export const CANCEL_GRACE_MS = 10_000;
 /** The UTF-8 of a result, at most. */
 const VALUE_BYTES_MAX = 16 << 20;
 
@@ -171,16 +178,16 @@ export class Runner {
     promised.then((value) => this.end(job, value, false), (error: unknown) => this.end(job, error, true));
   }
 
-  private limit(job: JobContext, timeoutMs: number): void {
+  private limit(job: JobContext<MicroBatch>, timeoutMs: number): void {
     job.timer = setTimeout(() => {
       const error = Object.assign(new Error(`the attempt exceeded its timeout of ${timeoutMs} ms`), { name: 'TimeoutError' });
       job.abort(error);
-      this.giveUp(job, 'timeout', `${error.message}; it holds its slot until it ends`);
+      this.giveUp(job, 'timeout', this.spec.hasProcesses === true ? error.message : `${error.message}; it holds its slot until it ends`);
     }, Math.min(timeoutMs, TIMER_MS_MAX));
   }
 
   /** Fails a job that goes on. It holds its slot until it ends. */
-  private giveUp(job: JobContext, type: string, message: string): void {
+  private giveUp(job: JobContext<MicroBatch>, type: string, message: string): void {
     if (job.isAnswered) return;
     job.isAnswered = true;
     const { microBatch, place } = job;
@@ -188,13 +195,13 @@ export class Runner {
     microBatch.fail(place, { type, message }, performance.now() - job.begunAt);
     this.note(microBatch);
     this.givenUp++;
-    if (this.givenUp >= this.spec.concurrency) {
+    if (this.givenUp >= this.spec.concurrency && this.spec.hasProcesses !== true) {
       this.channel.fail(this.number, `all ${this.givenUp} slots of the kind \`${this.spec.kind}\` are held by jobs that went on after ` +
         'their timeout or cancellation: let the handler heed `job.signal`');
     }
   }
 
-  private end(job: JobContext, outcome: unknown, isError: boolean): void {
+  private end(job: JobContext<MicroBatch>, outcome: unknown, isError: boolean): void {
     if (job.timer !== undefined) clearTimeout(job.timer);
     this.running--;
     job.microBatch.running[job.place] = undefined;
@@ -204,10 +211,11 @@ export class Runner {
     if (this.queue.length > 0 && !this.willPump && !this.isTurnOver()) this.pump();
   }
 
-  private settle(job: JobContext, value: unknown): void {
+  private settle(job: JobContext<MicroBatch>, value: unknown): void {
     let text: string;
     try {
-      text = value === undefined ? 'null' : encode(value, 'result', this.bigints);
+      if (value instanceof Encoded) ({ text } = value);
+      else text = value === undefined ? 'null' : encode(value, 'result', this.bigints);
       const bytes = bytesOf(text);
       if (bytes > VALUE_BYTES_MAX) {
         throw new RangeError(`the result has ${bytes} bytes, and ${VALUE_BYTES_MAX} are the most: give a reference to it, such as a path`);
@@ -223,7 +231,7 @@ export class Runner {
     this.note(microBatch);
   }
 
-  private settleError(job: JobContext, error: unknown): void {
+  private settleError(job: JobContext<MicroBatch>, error: unknown): void {
     job.isAnswered = true;
     const { microBatch, place } = job;
     if (job.logged !== '') microBatch.log(place, job.logged);

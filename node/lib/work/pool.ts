@@ -1,0 +1,229 @@
+// Warm processes that run the handler of one job, which a module exports: one job at a time in each.
+
+import { GristmillError, InvalidValue, shown } from '../errors.js';
+import { wholeNumber } from '../options.js';
+import type { Builtins, Fork } from '../platform.js';
+import type { BigInts } from '../values/encode.js';
+import type { Identity, JobContext } from './context.js';
+import { type Described, Told } from './describe.js';
+import type { MicroBatch } from './micro-batch.js';
+import { CANCEL_GRACE_MS, Encoded } from './runner.js';
+
+/** Options of a job whose handler a module exports. */
+export interface ModuleOptions {
+  /** The module, as a URL or an absolute path: `new URL('./resize.js', import.meta.url)`. */
+  module: URL | string;
+  /** The name of the exported function; "default" by default. */
+  export?: string;
+  /** The processes, each of which runs one job at a time; as many as there are processors by default. */
+  processes?: number;
+}
+
+/** What a process is sent. @internal */
+export interface Sent {
+  run?: { identity: Identity; payload: unknown };
+  abort?: { name: string; message: string };
+}
+
+/** What a process tells of its job. @internal */
+export interface Word {
+  log?: string;
+  progress?: string;
+  /** The value as JSON: the job has completed. */
+  value?: string;
+  /** The job has failed. */
+  error?: Described;
+  /** Whether the process ends after this word. */
+  isLast?: boolean;
+}
+
+const PROCESSES_MAX = 1_024;
+/** Options of the runtime's command line that are about the program itself. Others, such as loaders, are the processes' too. */
+const OF_PROGRAM = /^(--input-type|--inspect|--eval|--print|--test|--watch|-[ep]+$)/;
+/** Those of them that a word of code follows. */
+const HAS_CODE = /^(--eval|--print|-[ep]+)$/;
+
+interface Runtime {
+  execArgv: readonly string[];
+  getBuiltinModule?<Name extends keyof Builtins>(name: Name): Builtins[Name];
+  on(event: 'exit', listener: () => void): unknown;
+}
+
+const runtime = (globalThis as { process?: Runtime }).process;
+
+function builtin<Name extends keyof Builtins>(name: Name): Builtins[Name] {
+  if (runtime?.getBuiltinModule === undefined) throw new GristmillError('`module` needs Node 20.16 or newer: give a function instead');
+  return runtime.getBuiltinModule(name);
+}
+
+/** The processes that this one started. A handler that computes does not hear that this process ends. */
+const started = new Set<Warm>();
+let willEndAll = false;
+
+function endAllAtExit(): void {
+  if (willEndAll) return;
+  willEndAll = true;
+  runtime?.on('exit', () => {
+    for (const warm of started) warm.kill();
+  });
+}
+
+/** The processes of one job. @internal */
+export class Pool {
+  /** The number of processes, at most. */
+  readonly processesMax: number;
+  private readonly words: string[];
+  private readonly idle: Warm[] = [];
+  private readonly all = new Set<Warm>();
+  /** Jobs that wait for a process. A worker has at most as many jobs at once as there are processes; a program may have several. */
+  private readonly waiting = new Set<() => void>();
+
+  constructor({ module, export: name = 'default', processes }: ModuleOptions, bigints: BigInts) {
+    if (typeof name !== 'string' || name === '') throw new InvalidValue(`\`export\` is ${shown(name)}: give the name of a function`, 'export');
+    this.words = [urlOf(module).href, name, bigints];
+    this.processesMax = wholeNumber('processes', processes ?? builtin('node:os').availableParallelism(), 1, PROCESSES_MAX);
+  }
+
+  /** Runs a job in the next free process. */
+  async run(payload: unknown, job: JobContext<MicroBatch>): Promise<Encoded> {
+    const warm = await this.take(job.signal);
+    try {
+      return await warm.run(payload, job);
+    } finally {
+      if (!warm.hasEnded) this.idle.push(warm);
+      const [next] = this.waiting;
+      next?.();
+    }
+  }
+
+  /** Ends all processes. */
+  close(): void {
+    for (const warm of this.all) warm.kill();
+  }
+
+  private async take(signal: AbortSignal): Promise<Warm> {
+    for (;;) {
+      signal.throwIfAborted();
+      const warm = this.idle.pop();
+      if (warm !== undefined && !warm.hasEnded) return warm;
+      if (warm === undefined && this.all.size < this.processesMax) return this.start();
+      if (warm === undefined) await this.free(signal);
+    }
+  }
+
+  /** Waits until a process may be free, or until the job is to end. */
+  private free(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const wake = (): void => {
+        this.waiting.delete(wake);
+        signal.removeEventListener('abort', wake);
+        resolve();
+      };
+      this.waiting.add(wake);
+      signal.addEventListener('abort', wake, { once: true });
+    });
+  }
+
+  private start(): Warm {
+    endAllAtExit();
+    const execArgv = runtime!.execArgv.filter((word, at, words) => !OF_PROGRAM.test(word) && !HAS_CODE.test(words[at - 1] ?? ''));
+    const options = { execArgv, serialization: 'advanced' as const, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] };
+    const child = builtin('node:child_process').fork(new URL('./child.js', import.meta.url), this.words, options);
+    const warm: Warm = new Warm(child, () => {
+      started.delete(warm);
+      this.all.delete(warm);
+      const [next] = this.waiting;
+      next?.();
+    });
+    started.add(warm);
+    this.all.add(warm);
+    return warm;
+  }
+}
+
+/** One process. */
+class Warm {
+  hasEnded = false;
+  private heard: ((word: Word) => void) | null = null;
+  private ended: ((reason: string) => void) | null = null;
+
+  constructor(private readonly child: Fork, onEnd: () => void) {
+    // The worker keeps the program alive, not its idle processes.
+    child.unref();
+    child.channel?.unref();
+    const end = (reason: string): void => {
+      this.hasEnded = true;
+      this.ended?.(reason);
+      onEnd();
+    };
+    child.on('message', (word) => this.heard?.(word as Word));
+    child.on('error', (error) => {
+      this.kill();
+      end(`cannot be started or told anything: ${error.message}`);
+    });
+    child.on('exit', (code, signal) => end(signal === null ? `ended with status ${code}` : `was ended by ${signal}`));
+  }
+
+  kill(): void {
+    this.hasEnded = true;
+    this.child.kill('SIGKILL');
+  }
+
+  run(payload: unknown, job: JobContext<MicroBatch>): Promise<Encoded> {
+    const { signal } = job;
+    return new Promise((resolve, reject) => {
+      let timer: ReturnType<typeof setTimeout> | undefined;
+      const abort = (): void => {
+        const { name, message } = signal.reason as Error;
+        if (name === 'TimeoutError') {
+          this.kill();
+          return;
+        }
+        this.send({ abort: { name, message } });
+        timer = setTimeout(() => this.kill(), CANCEL_GRACE_MS);
+      };
+      const settle = (): void => {
+        clearTimeout(timer);
+        signal.removeEventListener('abort', abort);
+        this.heard = null;
+        this.ended = null;
+      };
+      this.heard = (word) => {
+        if (word.log !== undefined) job.log(word.log);
+        if (word.progress !== undefined) job.microBatch.progress(job.place, word.progress);
+        if (word.value === undefined && word.error === undefined) return;
+        settle();
+        if (word.isLast === true) this.kill();
+        if (word.value !== undefined) resolve(new Encoded(word.value));
+        else reject(new Told(word.error!));
+      };
+      this.ended = (reason) => {
+        settle();
+        reject(new Told({ type: 'ProcessEnded', message: `the process of the handler ${reason}` }));
+      };
+      signal.addEventListener('abort', abort, { once: true });
+      if (signal.aborted) abort();
+      try {
+        this.send({ run: { identity: job.identity, payload } });
+      } catch (error) {
+        settle();
+        reject(error as Error);
+      }
+    });
+  }
+
+  private send(message: Sent): void {
+    // A process that does not hear is told to end by `exit` or `error`.
+    this.child.send(message, () => {});
+  }
+}
+
+function urlOf(module: URL | string): URL {
+  if (module instanceof URL && module.protocol === 'file:') return module;
+  if (typeof module === 'string' && module.startsWith('file:')) return new URL(module);
+  if (typeof module === 'string' && module.startsWith('/')) return builtin('node:url').pathToFileURL(module);
+  throw new InvalidValue(
+    `\`module\` is ${shown(module)}: give the URL of a file, such as \`new URL('./resize.js', import.meta.url)\`, or an absolute path`,
+    'module',
+  );
+}

@@ -1,0 +1,1 @@
+exports.triple = (number) => 3 * number;
