@@ -186,6 +186,14 @@ StaticAssertDecl(offsetof(UniquePath, subpath) == offsetof(UpperUniquePath, subp
 #define DOMAIN_HAS_CONSTRAINTS(type_)	DomainHasConstraints(type_, NULL)
 #endif
 
+/* The aggregate or window function of a constructor of JSON; NULL: it is no such constructor. */
+#if PG_VERSION_NUM >= 160000
+#define JSON_CONSTRUCTOR_FUNCTION(node_) \
+	(IsA(node_, JsonConstructorExpr) ? (Node *) ((JsonConstructorExpr *) (node_))->func : NULL)
+#else
+#define JSON_CONSTRUCTOR_FUNCTION(node_)	((Node *) NULL)
+#endif
+
 #if PG_VERSION_NUM < 150000
 /* 14 has no MERGE. */
 #define CMD_MERGE CMD_UNKNOWN

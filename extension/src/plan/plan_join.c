@@ -187,6 +187,18 @@ display_window_function(const WindowFunc *window, const Plan *plan)
 								 window->wincollid, window->inputcollid, COERCE_EXPLICIT_CALL);
 }
 
+/* EXPLAIN shows a constructor of JSON over an aggregate in its own syntax: over anything else, its function alone. */
+static Node *
+without_json_syntax(Node *node)
+{
+	Node	   *function = JSON_CONSTRUCTOR_FUNCTION(node);
+
+	if (function == NULL || IsA(function, Aggref))
+		return node;
+	return (Node *) makeRelabelType((Expr *) function, exprType(node), exprTypmod(node), exprCollation(node),
+									COERCE_IMPLICIT_CAST);
+}
+
 static Node *
 display(Node *node, void *plan_)
 {
@@ -199,7 +211,7 @@ display(Node *node, void *plan_)
 	if (IsA(node, WindowFunc))
 		return display_window_function((WindowFunc *) node, plan);
 	if (!IsA(node, Var))
-		return expression_tree_mutator(node, display, plan_);
+		return without_json_syntax(expression_tree_mutator(node, display, plan_));
 	if (var->varno == OUTER_VAR)
 		return display_target(IsA(plan, Append) ? linitial(((const Append *) plan)->appendplans) :
 							  IsA(plan, MergeAppend) ? linitial(((const MergeAppend *) plan)->mergeplans) :
@@ -207,8 +219,8 @@ display(Node *node, void *plan_)
 	if (var->varno == INNER_VAR)
 		return display_target(plan->righttree, var->varattno);
 	if (var->varno == INDEX_VAR && IsA(plan, CustomScan))
-		return copyObject((Node *) get_tle_by_resno(((const CustomScan *) plan)->custom_scan_tlist,
-													var->varattno)->expr);
+		return display((Node *) get_tle_by_resno(((const CustomScan *) plan)->custom_scan_tlist,
+												 var->varattno)->expr, plan_);
 	if (var->varno == INDEX_VAR && IsA(plan, IndexOnlyScan))
 		return copyObject((Node *) get_tle_by_resno(((const IndexOnlyScan *) plan)->indextlist,
 													var->varattno)->expr);

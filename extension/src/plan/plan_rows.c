@@ -108,18 +108,19 @@ list_of_columns(const Bitmapset *columns)
 	return list;
 }
 
-/* A column of a plan's rows, and what EXPLAIN can show of it. */
-static Node *
-shown_column(const Plan *plan, const TargetEntry *entry)
+/* A reference to a column of a plan's rows. */
+static Var *
+column_of(const TargetEntry *entry, int varno)
 {
-	Node	   *shown = display_expression(plan, (Node *) entry->expr);
-	const Oid	type = exprType((Node *) entry->expr);
+	const Node *expression = (const Node *) entry->expr;
 
-	return exprType(shown) == type ? shown :
-		(Node *) makeNullConst(type, exprTypmod((Node *) entry->expr), exprCollation((Node *) entry->expr));
+	return makeVar(varno, entry->resno, exprType(expression), exprTypmod(expression), exprCollation(expression), 0);
 }
 
-/* Have a node return the rows of another one as they are, under the names of these targets. */
+/*
+ * Have a node return the rows of the one below as they are, under the names of these targets.  EXPLAIN follows
+ * its columns to the node that makes them.
+ */
 void
 plan_hand_on_columns(CustomScan *batch, const Plan *input, const List *targets)
 {
@@ -132,15 +133,11 @@ plan_hand_on_columns(CustomScan *batch, const Plan *input, const List *targets)
 	{
 		const TargetEntry *entry = lfirst_node(TargetEntry, cell);
 		const TargetEntry *named = list_nth_node(TargetEntry, targets, foreach_current_index(cell));
-		const int	number = foreach_current_index(cell) + 1;
-		const Node *expression = (const Node *) entry->expr;
-		Var		   *column = makeVar(INDEX_VAR, (AttrNumber) number, exprType(expression),
-									 exprTypmod(expression), exprCollation(expression), 0);
 
+		Assert(entry->resno == foreach_current_index(cell) + 1);
 		batch->custom_scan_tlist = lappend(batch->custom_scan_tlist,
-										   makeTargetEntry((Expr *) shown_column(input, entry), (AttrNumber) number,
-														   NULL, false));
-		columns = lappend(columns, makeTargetEntry((Expr *) column, (AttrNumber) number,
+										   makeTargetEntry((Expr *) column_of(entry, OUTER_VAR), entry->resno, NULL, false));
+		columns = lappend(columns, makeTargetEntry((Expr *) column_of(entry, INDEX_VAR), entry->resno,
 												   named->resname, named->resjunk));
 	}
 	batch->scan.plan.targetlist = columns;
