@@ -37,6 +37,18 @@ await main({
     await app.worker();
     return latencies.measure((payload) => job.submit(payload));
   },
+  compute: async () => {
+    const module = new URL("../../bench/peers/compute.mjs", import.meta.url);
+    const compute = app.job("compute", { module, processes: order.workers_max });
+    const all = async (count) => {
+      await compute.submitMany(Array.from({ length: count }, (_, number) => number));
+      await app.drain({ jobs: [compute] });
+    };
+    await all(order.warm_up_jobs);
+    const began = performance.now();
+    await all(order.jobs);
+    return rate(order.jobs, began);
+  },
   // One job after the other, each awaited to its result.
   awaited: async () => {
     await app.worker();
