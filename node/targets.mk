@@ -38,8 +38,9 @@ NODE_CLIENTS := $(BUILD)/node/clients
 NODE_ENVIRONMENT = GRISTMILL=$(abspath target/debug/gristmill) NODE_CLIENTS=$(abspath $(NODE_CLIENTS)) RUNTIMES=$(abspath $(BUILD)/tools)
 
 # Other people's libraries, within whose transactions jobs are submitted.
-$(NODE_CLIENTS)/installed:
-	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(NODE_CLIENTS) pg@8 postgres@3
+$(NODE_CLIENTS)/installed: node/targets.mk
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(NODE_CLIENTS) pg@8 postgres@3 \
+	  better-sqlite3@13 drizzle-orm@0.45 kysely@0.28 knex@3 typeorm@1 reflect-metadata@0.2
 	touch $@
 
 .PHONY: test-node

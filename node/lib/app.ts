@@ -181,7 +181,9 @@ export class App extends Operations implements AsyncDisposable {
     const [options, handler] = optionsAndHandler<BatchOptions & Schemas>(call, more);
     if (handler === null) throw new InvalidValue(`${call} has no handler: give a function of a list of payloads`, 'handler');
     const ofModules = ['module', 'export', 'processes'].find((one) => one in options);
-    if (ofModules !== undefined) throw new InvalidValue(`${call} has no option \`${ofModules}\`: batch handlers run in this process`, ofModules);
+    if (ofModules !== undefined) {
+      throw new InvalidValue(`${call} has no option \`${ofModules}\`: batch handlers run in this process`, ofModules);
+    }
     const size = wholeNumber('size', options.size ?? SIZE_DEFAULT, 1, CONCURRENCY_MAX);
     const waitMs = milliseconds(options.wait ?? WAIT_DEFAULT, '`wait`');
     const batcher = new Batcher(handler as BatchHandler<unknown, unknown>, size, waitMs, checkedKey(options.key));

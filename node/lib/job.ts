@@ -308,9 +308,10 @@ export class Job<P = unknown, R = unknown> {
         return output instanceof Promise ? output.then((output) => entry(output, job)) : entry(output, job);
       };
     }
+    const concurrency = handler instanceof Pool ? handler.processesMax : this.options.concurrency ?? CONCURRENCY_DEFAULT;
     return {
       kind: this.name,
-      concurrency: Math.min(handler instanceof Pool ? handler.processesMax : this.options.concurrency ?? CONCURRENCY_DEFAULT, concurrencyMax),
+      concurrency: Math.min(concurrency, concurrencyMax),
       hasProcesses: handler instanceof Pool,
       entry: result === undefined ? checked : async (given, job) => {
         const value = await checked(given, job);

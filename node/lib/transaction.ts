@@ -5,26 +5,56 @@ import type { Members } from './options.js';
 
 type Row = Record<string, unknown>;
 
+/** The rows of a statement, as libraries give them. */
+type Answer = readonly Row[] | { rows: readonly Row[] };
+
 /**
- * A connection within a transaction: a client of `pg`, a transaction of `postgres`, or a function that runs a statement with
- * parameters ($1, $2, …) over the connection of any other library, and gives its rows.
+ * A connection within a transaction: a client of `pg`, or the transaction of `postgres`, Kysely, Knex or TypeORM. For any other
+ * library, a function that runs a statement with parameters ($1, $2, …) over its connection, and gives the rows. `parts` is
+ * the statement's text between its parameters, for libraries that take statements as templates.
  */
 export type SqlTransaction =
-  | { query(sql: string, values: unknown[]): PromiseLike<{ rows: Row[] }> }
-  | { unsafe(sql: string, values: any[]): PromiseLike<readonly Row[]> }
-  | ((sql: string, values: unknown[]) => PromiseLike<readonly Row[]>);
+  | { query(sql: string, values: unknown[]): PromiseLike<any> }
+  | { unsafe(sql: string, values: any[]): PromiseLike<any> }
+  | { executeQuery(query: any): PromiseLike<any> }
+  | { raw(sql: string, values: any): PromiseLike<any> }
+  | ((sql: string, values: unknown[], parts: readonly string[]) => PromiseLike<any>);
 
-function runnerOf(transaction: SqlTransaction): (sql: string, values: unknown[]) => Promise<readonly Row[]> {
-  if ('unsafe' in transaction && typeof transaction.unsafe === 'function') {
-    return async (sql, values) => transaction.unsafe(sql, values);
-  }
-  if ('query' in transaction && typeof transaction.query === 'function') {
-    return async (sql, values) => (await transaction.query(sql, values)).rows;
-  }
-  if (typeof transaction === 'function') return async (sql, values) => transaction(sql, values);
-  throw new InvalidValue(`the transaction is ${shown(transaction)}: give a client of \`pg\`, a transaction of \`postgres\`, or a ` +
-    'function that runs a statement with its parameters', 'transaction');
+interface Libraries {
+  query?(sql: string, values: unknown[]): PromiseLike<Answer>;
+  unsafe?(sql: string, values: unknown[]): PromiseLike<Answer>;
+  executeQuery?(query: object): PromiseLike<Answer>;
+  raw?(sql: string, values: unknown[]): PromiseLike<Answer>;
 }
+
+/** A statement's parameters. Each stands once, and they ascend. */
+const PARAMETER = /\$\d+/g;
+
+async function rowsOf(transaction: SqlTransaction, sql: string, values: unknown[]): Promise<readonly Row[]> {
+  const of = (transaction ?? {}) as Libraries;
+  const has = (name: keyof Libraries): boolean => typeof of[name] === 'function';
+  let answer: Answer;
+  if (has('unsafe')) answer = await of.unsafe!(sql, values);
+  else if (has('executeQuery')) answer = await of.executeQuery!(ofKysely(sql, values));
+  else if (has('query')) answer = await of.query!(sql, values);
+  else if (has('raw')) answer = await of.raw!(sql.replace(PARAMETER, '?'), values);
+  else if (typeof transaction === 'function') answer = await transaction(sql, values, sql.split(PARAMETER));
+  else {
+    throw new InvalidValue(`the transaction is ${shown(transaction)}: give a client of \`pg\`, a transaction of \`postgres\`, Kysely, ` +
+      'Knex or TypeORM, or a function that runs a statement with its parameters', 'transaction');
+  }
+  const rows = Array.isArray(answer) ? answer as readonly Row[] : (answer as { rows?: readonly Row[] } | null)?.rows;
+  if (Array.isArray(rows)) return rows;
+  throw new InvalidValue(`the transaction gave ${shown(answer)} for a statement: give its rows, or an object with \`rows\``, 'transaction');
+}
+
+/** A statement in the form of Kysely's compiled queries. */
+const ofKysely = (sql: string, parameters: unknown[]): object => ({
+  sql,
+  parameters,
+  query: { kind: 'RawNode', sqlFragments: [sql], parameters: [] },
+  queryId: { queryId: 'gristmill' },
+});
 
 /** Options that the SQL function takes as arguments of their own. */
 const ARGUMENTS: Record<string, (value: string) => string> = {
@@ -50,6 +80,6 @@ export async function submitWithin(
     else words.push(word(`$${values.push(value)}`));
   }
   words.push(`options => $${values.push(JSON.stringify(options))}::text::jsonb`);
-  const rows = await runnerOf(transaction)(`SELECT gristmill.submit(${words.join(', ')}) AS job`, values);
+  const rows = await rowsOf(transaction, `SELECT gristmill.submit(${words.join(', ')}) AS job`, values);
   return rows.map((row) => String(row.job));
 }

@@ -30,6 +30,20 @@ test('jobs are submitted, run and awaited on PostgreSQL', async (t) => {
 /** Other people's libraries: NODE_CLIENTS is the folder in which they are installed. */
 const clients = createRequire(join(process.env.NODE_CLIENTS ?? '.', 'index.js'));
 
+const undo = new Error('undo');
+
+/** Lets a library roll its transaction back by an error. */
+async function undone(transaction) {
+  await transaction.catch((error) => {
+    if (error !== undo) throw error;
+  });
+}
+
+/** Does the task in a transaction. It is to be rolled back when the task says so. */
+const orUndo = (task) => async (transaction) => {
+  if (!await task(transaction)) throw undo;
+};
+
 /** The statements of libraries over one transaction each, and how they end it. */
 const LIBRARIES = {
   async pg(url, task) {
@@ -46,16 +60,29 @@ const LIBRARIES = {
   },
   async postgres(url, task) {
     const sql = clients('postgres')(url, { max: 1 });
-    const undo = new Error('undo');
-    try {
-      await sql.begin(async (transaction) => {
-        if (!await task(transaction)) throw undo;
-      });
-    } catch (error) {
-      if (error !== undo) throw error;
-    } finally {
-      await sql.end();
-    }
+    await undone(sql.begin(orUndo(task))).finally(() => sql.end());
+  },
+  async Kysely(url, task) {
+    const { Kysely, PostgresDialect } = clients('kysely');
+    const database = new Kysely({ dialect: new PostgresDialect({ pool: new (clients('pg').Pool)({ connectionString: url }) }) });
+    await undone(database.transaction().execute(orUndo(task))).finally(() => database.destroy());
+  },
+  async Knex(url, task) {
+    const database = clients('knex')({ client: 'pg', connection: url });
+    await undone(database.transaction(orUndo(task))).finally(() => database.destroy());
+  },
+  async TypeORM(url, task) {
+    const source = await new (clients('typeorm').DataSource)({ type: 'postgres', url }).initialize();
+    await undone(source.transaction(orUndo(task))).finally(() => source.destroy());
+  },
+  async Drizzle(url, task) {
+    const { sql } = clients('drizzle-orm');
+    const pool = new (clients('pg').Pool)({ connectionString: url });
+    const database = clients('drizzle-orm/node-postgres').drizzle(pool);
+    const within = (transaction) => task((_, values, parts) => (
+      transaction.execute(sql(parts, ...values.map((value) => sql.param(value))))
+    ));
+    await undone(database.transaction(orUndo(within))).finally(() => pool.end());
   },
 };
 

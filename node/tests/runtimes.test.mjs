@@ -1,4 +1,4 @@
-// The package on other runtimes: a server's from Deno and Bun; transactions of node:sqlite on a newer Node. `make runtimes` installs them.
+// The package on other runtimes: a server's from Deno and Bun; transactions of SQLite on a newer Node. `make runtimes` installs them.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -64,19 +64,19 @@ for (const [name, args] of [['bin/deno', ['run', '--quiet', '--allow-env', '--al
 }
 
 const WITHIN = `
-import { DatabaseSync } from 'node:sqlite';
+DATABASE
 import { App } from ${JSON.stringify(DIST)};
 const store = process.env.STORE;
 const app = new App(store);
 const job = app.job('mail', (payload) => payload);
 await app.counts();
 try {
-  await job.submitWithin(new DatabaseSync(':memory:'), 1);
+  await job.submitWithin(new Database(':memory:'), 1);
 } catch (error) {
   console.log(error.message.slice(0, 34));
 }
 await app.close();
-const database = new DatabaseSync(store);
+const database = new Database(store);
 database.exec('CREATE TABLE own (n INTEGER)');
 for (const end of ['ROLLBACK', 'COMMIT']) {
   database.exec('BEGIN IMMEDIATE');
@@ -93,8 +93,19 @@ for await (const row of app.find({ tags: { a: 'b' } })) console.log((await app.d
 await app.close();
 `;
 
-test('a job is submitted within a transaction of node:sqlite, and a rollback leaves nothing', async (t) => {
-  const env = { ...process.env, STORE: place(t), NODE_NO_WARNINGS: '1' };
-  const { stdout } = await run(program('node24/bin/node'), [script(t, WITHIN)], { env, timeout: 60_000 });
-  assert.equal(stdout, 'this application has the file open\n3\n3\n1\n{"completed":4,"failed":0}\nCOMMIT 3\n');
-});
+const CLIENTS = JSON.stringify(join(process.env.NODE_CLIENTS ?? '.', 'index.js'));
+
+/** Other libraries of SQLite, as the class `Database` of their connections. */
+const LIBRARIES = {
+  'node:sqlite': "import { DatabaseSync as Database } from 'node:sqlite';",
+  'better-sqlite3': `import { createRequire } from 'node:module'; const Database = createRequire(${CLIENTS})('better-sqlite3');`,
+};
+
+for (const [name, statement] of Object.entries(LIBRARIES)) {
+  test(`a job is submitted within a transaction of ${name}, and a rollback leaves nothing`, async (t) => {
+    const env = { ...process.env, STORE: place(t), NODE_NO_WARNINGS: '1' };
+    const path = script(t, WITHIN.replace('DATABASE', statement));
+    const { stdout } = await run(program('node24/bin/node'), [path], { env, timeout: 60_000 });
+    assert.equal(stdout, 'this application has the file open\n3\n3\n1\n{"completed":4,"failed":0}\nCOMMIT 3\n');
+  });
+}

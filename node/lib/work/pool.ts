@@ -79,7 +79,9 @@ export class Pool {
   private readonly waiting = new Set<() => void>();
 
   constructor({ module, export: name = 'default', processes }: ModuleOptions, bigints: BigInts) {
-    if (typeof name !== 'string' || name === '') throw new InvalidValue(`\`export\` is ${shown(name)}: give the name of a function`, 'export');
+    if (typeof name !== 'string' || name === '') {
+      throw new InvalidValue(`\`export\` is ${shown(name)}: give the name of a function`, 'export');
+    }
     this.words = [urlOf(module).href, name, bigints];
     this.processesMax = wholeNumber('processes', processes ?? builtin('node:os').availableParallelism(), 1, PROCESSES_MAX);
   }
