@@ -37,10 +37,10 @@ node-test-package: node-modules
 NODE_CLIENTS := $(BUILD)/node/clients
 NODE_ENVIRONMENT = GRISTMILL=$(abspath target/debug/gristmill) NODE_CLIENTS=$(abspath $(NODE_CLIENTS)) RUNTIMES=$(abspath $(BUILD)/tools)
 
-# Other people's libraries, within whose transactions jobs are submitted.
+# Other people's libraries, within whose transactions or servers jobs are submitted. TypeORM asks for an older better-sqlite3, which it need not have.
 $(NODE_CLIENTS)/installed: node/targets.mk
-	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(NODE_CLIENTS) pg@8 postgres@3 \
-	  better-sqlite3@13 drizzle-orm@0.45 kysely@0.28 knex@3 typeorm@1 reflect-metadata@0.2
+	npm install --silent --no-audit --no-fund --ignore-scripts --legacy-peer-deps --prefix $(NODE_CLIENTS) pg@8 postgres@3 \
+	  better-sqlite3@13 drizzle-orm@0.45 kysely@0.28 knex@3 typeorm@1 reflect-metadata@0.2 express@5 fastify@5 hono@4 @hono/node-server@1
 	touch $@
 
 .PHONY: test-node
