@@ -37,7 +37,8 @@ node-test-package: node-modules
 NODE_CLIENTS := $(BUILD)/node/clients
 NODE_ENVIRONMENT = GRISTMILL=$(abspath target/debug/gristmill) NODE_CLIENTS=$(abspath $(NODE_CLIENTS)) RUNTIMES=$(abspath $(BUILD)/tools)
 
-# Other people's libraries, within whose transactions or servers jobs are submitted. TypeORM asks for an older better-sqlite3, which it need not have.
+# Other people's libraries, within whose transactions or servers jobs are submitted. TypeORM asks for an older better-sqlite3, but
+# not for PostgreSQL.
 $(NODE_CLIENTS)/installed: node/targets.mk
 	npm install --silent --no-audit --no-fund --ignore-scripts --legacy-peer-deps --prefix $(NODE_CLIENTS) pg@8 postgres@3 \
 	  better-sqlite3@13 drizzle-orm@0.45 kysely@0.28 knex@3 typeorm@1 reflect-metadata@0.2 express@5 fastify@5 hono@4 @hono/node-server@1
@@ -50,7 +51,7 @@ test-node: node-test-package $(NODE_CLIENTS)/installed runtimes postgres ## The 
 	  python3 ../bench/postgres/server.py NODE_STORE node --test tests/*.test.mjs
 
 .PHONY: test-npm
-test-npm: npm npm-program web-program ## Install the tarballs into an empty folder, without a compiler, and run the program and the examples of docs/typescript.md there
+test-npm: npm npm-program web-program ## Install the tarballs into an empty folder, and run the program and docs/typescript.md there
 	$(NODE_ENVIRONMENT) node/tests/installed.sh $(NODE_PACKAGE)/gristmill-0.1.0.tgz $(NODE_PACKAGE)/gristmill-$(NODE_PLATFORM)-0.1.0.tgz
 
 .PHONY: bench-node

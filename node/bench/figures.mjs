@@ -48,8 +48,8 @@ const rows = [
   ["awaited single job, PostgreSQL: p99", "awaited", POSTGRES, { gristmill: 1_000 }, 8, "p99_ms"],
   ["jobs of 10 ms, 64 at once, SQLite: time beside the bound", "drain", { ...SQLITE, workers_max: 64, sleep_ms: 10 },
     { gristmill: 12_800 }, 1.03, "bound"],
-  ["computing jobs of about 10 ms on all processors (`processes`), with submit, SQLite", "compute", { ...SQLITE, workers_max: cpus().length },
-    { gristmill: 1_000, piscina: 1_000 }, { ofBest: 0.95 }],
+  ["computing jobs of about 10 ms on all processors (`processes`), with submit, SQLite", "compute",
+    { ...SQLITE, workers_max: cpus().length }, { gristmill: 1_000, piscina: 1_000 }, { ofBest: 0.95 }],
 ];
 
 let databases = 0;
@@ -136,12 +136,13 @@ function version(name) {
   return lock.packages[`node_modules/${name}`].version;
 }
 
+const versions = PEERS.map((name) => `${name} ${version(name)}`).join(", ");
 const times = RUNS === 1 ? "once" : `${RUNS} times; the median counts`;
 const report = `# The package for Node, measured
 
 \`make bench-node\` writes this. Each contender runs in a process of its own, one after the other, ${times}. Gristmill
 commits synchronously (\`synchronous=FULL\`, PostgreSQL's \`fsync\`), and so do the others. Peers submit in batches of 1,000, and run
-fewer jobs; Piscina stores nothing. Node ${process.version.slice(1)}, ${cpus().length} processors; ${PEERS.map((name) => `${name} ${version(name)}`).join(", ")}.
+fewer jobs; Piscina stores nothing. Node ${process.version.slice(1)}, ${cpus().length} processors; ${versions}.
 
 | work | Gristmill | peers | times the best | target | met |
 | --- | --- | --- | --- | --- | --- |
