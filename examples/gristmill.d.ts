@@ -112,6 +112,28 @@ declare namespace gristmill {
     /** Seconds since 1970. */
     readonly deadline: number | null;
     readonly traceparent: string | null;
+    /** The flow that began the job as a step; null for other jobs. Read from the store when it is used. */
+    readonly flow: StepPlace | null;
+    /** The outcomes of the jobs for which it waited (`--after`), at most 16 MiB. Read from the store when it is used. */
+    readonly prerequisites: Outcome[];
+  }
+  /** How a job ended: with a value, or in another state, perhaps with an error. */
+  interface Outcome {
+    readonly job: string;
+    readonly state: "completed" | "dead" | "cancelled" | "expired";
+    readonly value?: any;
+    readonly error?: { type: string; message: string; traceback?: string };
+  }
+  /** The place of a job in the flow that began it. */
+  interface StepPlace {
+    readonly id: string;
+    readonly name: string;
+    readonly version: string | null;
+    /** The name and the key of the step. */
+    readonly step: string | null;
+    readonly key: string | null;
+    /** The number of the job in a map. */
+    readonly item: number | null;
   }
 
   /** Which job runs; null where none does. */

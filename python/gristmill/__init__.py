@@ -112,7 +112,9 @@ def __dir__() -> list[str]:
 def job() -> Any:
     """The running job; None outside of one. It has `id` ("42:7"), `attempt` (from 1), `batch`, `kind`, `queue`, `key`, `group`,
     `tags` (a dict), `deadline` (the time.time() by which it has to have completed, or None) and `traceparent` (its
-    trace context, or None).
+    trace context, or None). Two more are read from the store when they are used: `flow`, the flow that began the job as a step
+    (`id`, `name`, `version`, `step`, `key` and, in a map, `item`; None for other jobs), and `prerequisites`, the outcomes of the
+    jobs that `after` named: dicts of `job`, `state`, and `value` or `error`, at most 16 MiB.
 
     >>> import gristmill, tempfile
     >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")

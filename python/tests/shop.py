@@ -51,6 +51,22 @@ def add(left: int, right: int = 10) -> int:
     return left + right
 
 
+@app.job(retries=0)
+def gathered(which):
+    return [outcome["value"] for outcome in gristmill.job().prerequisites]
+
+
+@app.job(retries=0)
+def place(number):
+    flow = gristmill.job().flow
+    return [flow.id, flow.name, flow.step, flow.key]
+
+
+@app.flow(retries=0)
+async def placed(flow, number):
+    return await flow.step(place, number, key="k", queue=gristmill.job().queue)
+
+
 @app.job
 def nothing():
     return "done"

@@ -123,6 +123,15 @@ def test_jobs_are_submitted_run_and_awaited(app):
     assert worker.wait() > 2_500
 
 
+def test_a_job_of_an_agent_reads_its_prerequisites_and_its_flow(app):
+    numbers = app.jobs["double"].submit_many([1, 2])
+    gathered = app.jobs["gathered"].submit(0, after=numbers)
+    placed = app.jobs["placed"].submit(7)
+    with app.worker(1, jobs=["double", "gathered", "placed", "place"]):
+        assert gathered.result(timeout=60) == [2, 4]
+        assert placed.result(timeout=60) == [placed.id, "placed", "place", "k"]
+
+
 def test_a_server_that_goes_away_leaves_the_first_items_and_the_exception_has_them(tmp_path):
     with contextlib.ExitStack() as running:
         app = gristmill.App(running.enter_context(serving(tmp_path)))

@@ -8,14 +8,17 @@ use async_trait::async_trait;
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::FINALIZED_JOBS_MAX;
 use gristmill_model::{
-    BatchId, Clock, Followed, JobProgress, LeaseId, Positions, Printed, Receipt, Report, Rng,
+    BatchId, Clock, Followed, JobId, JobProgress, LeaseId, Positions, Printed, Receipt, Report, Rng,
 };
 use gristmill_protocol::worker::{
-    ChildrenAnswer, ChildrenRequest, HeartbeatAnswer, HeartbeatRequest, RegisterRequest, Registered,
+    ChildrenAnswer, ChildrenRequest, HeartbeatAnswer, HeartbeatRequest, JobQuestion, PrerequisitesAnswer,
+    RegisterRequest, Registered, StepAnswer,
 };
+use gristmill_store::family::StepPlace;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, Want};
 use gristmill_worker::{Source, SourceError, SourceErrorKind};
 use reqwest::Method;
+use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use crate::connection::{Connection, Request};
@@ -98,6 +101,21 @@ enum Claim {
 }
 
 impl HttpSource {
+    /// Asks the server about a job that this worker holds.
+    async fn ask<T: DeserializeOwned>(&self, about: &str, job: JobId) -> Result<T, SourceError> {
+        let shared = &self.shared;
+        let Registration { worker, .. } = shared.registration()?;
+        let request = Request {
+            method: Method::POST,
+            path: format!("/workers/{worker}/{about}"),
+            content_type: "application/json",
+            timeout: shared.options.request_timeout,
+            insist: true,
+            must_arrive: true,
+        };
+        shared.send_json(&request, &JobQuestion { job }).await
+    }
+
     fn plan(&self, want: Option<Want>, has_reports: bool) -> Claim {
         let Some(mut want) = want else {
             return Claim::Else(Exchanged::default());
@@ -380,6 +398,16 @@ impl Source for HttpSource {
             all.extend(answer.children);
         }
         Ok(all)
+    }
+
+    async fn prerequisites(&self, job: JobId) -> Result<Vec<ChildOutcome>, SourceError> {
+        let answer: PrerequisitesAnswer = self.ask("prerequisites", job).await?;
+        Ok(answer.outcomes)
+    }
+
+    async fn step(&self, job: JobId) -> Result<Option<StepPlace>, SourceError> {
+        let answer: StepAnswer = self.ask("step", job).await?;
+        Ok(answer.step)
     }
 
     async fn wait_for_work(&self) {

@@ -13,6 +13,7 @@ use gristmill_model::signal::{EVENT_KIND, SLEEP_KIND};
 use gristmill_model::{BatchId, JobId, JobState, Signal, Timestamp};
 use gristmill_store::{BatchPositions, JobCounts, JobFilter, JobRow, Page, Store, StoreError, Suspension};
 use gristmill_worker::flow::{StepEntry, named_steps};
+pub use gristmill_worker::flow::{name_and_version, step_of};
 use serde::Serialize;
 
 use kept::{beginning, kept, suspensions_of};
@@ -154,14 +155,6 @@ pub struct FlowsPage {
     pub flows: Vec<ListedFlow>,
     /// Whether there are more.
     pub has_more: bool,
-}
-
-/// The name and the version of a flow, from its kind.
-pub fn name_and_version(kind: &str) -> (&str, Option<&str>) {
-    match kind.rsplit_once('@') {
-        Some((name, version)) if !name.is_empty() && !version.is_empty() => (name, Some(version)),
-        _ => (kind, None),
-    }
 }
 
 /// Counts the flows of each kind of which one has waited, or only of those with this name or kind.
@@ -656,14 +649,6 @@ mod tests {
                 ["4:3 - - -", "5:0 - - 5:0-1"],
                 "{memo}"
             );
-        }
-    }
-
-    #[test]
-    fn a_kind_has_a_name_and_perhaps_a_version() {
-        assert_eq!(name_and_version("document@3"), ("document", Some("3")));
-        for kind in ["document", "@3", "document@"] {
-            assert_eq!(name_and_version(kind), (kind, None));
         }
     }
 

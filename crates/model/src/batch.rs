@@ -19,7 +19,7 @@ pub use prerequisites::check_after;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::dependency::After;
+use crate::dependency::{After, Awaited};
 use crate::error::JobError;
 use crate::hooks::Hooks;
 use crate::limits::{BATCH_JOBS_MAX, KEY_PERIOD_MS_MAX};
@@ -71,6 +71,10 @@ pub struct BatchOptions {
     /// The signal that ends the jobs, which no worker runs. Only children of flows have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<Signal>,
+    /// The prerequisites of the jobs as the store keeps them, so that the jobs can read their outcomes. The store sets this from
+    /// [`after`](NewBatch::after).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prerequisites: Vec<Awaited>,
     /// The submitter's span. The spans of the jobs belong to its trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<TraceParent>,

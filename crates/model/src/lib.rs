@@ -31,7 +31,7 @@ pub use family::{flow, siblings, spawn};
 pub use batch::{BatchOptions, KeyedBatch, NewBatch, Rejected};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use control::{Control, Effect, InvalidControl, Scope};
-pub use dependency::{After, OnFailure, Prerequisite};
+pub use dependency::{After, Awaited, OnFailure, Prerequisite};
 pub use duration_histogram::DurationHistogram;
 pub use error::JobError;
 pub use flow::Wake;

@@ -243,6 +243,9 @@ pub const KEY_PERIOD_MS_MAX: u64 = 10 * 366 * 86_400_000;
 /// Maximum payloads of one debounced job that merges them. The next payload waits in another job behind it.
 pub const DEBOUNCED_PAYLOADS_MAX: u32 = 10_000;
 
+/// Maximum bytes of the outcomes of prerequisites that a job reads: they are in the memory of its process.
+pub const PREREQUISITES_BYTES_MAX: usize = 16 << 20;
+
 /// Maximum bytes of payloads of one debounced job that merges them. The next payload waits in another job behind it.
 pub const DEBOUNCED_BYTES_MAX: usize = 1 << 20;
 

@@ -176,6 +176,7 @@ impl JobOptions {
                 check_hook("on_failure", self.on_failure.as_ref())?,
             ),
             signal: None,
+            prerequisites: Vec::new(),
             traceparent: None,
         })
     }

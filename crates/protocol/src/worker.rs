@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use gristmill_batching::BatchStats;
 use gristmill_model::{Followed, JobId, JobProgress, Positions, Printed, bounded};
+use gristmill_store::family::StepPlace;
 use gristmill_store::{ChildOutcome, Revoked, Want};
 use serde::{Deserialize, Serialize};
 
@@ -146,4 +147,32 @@ pub struct ChildrenAnswer {
     /// `error`.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<Vec<Object>>))]
     pub children: Vec<Vec<ChildOutcome>>,
+}
+
+/// A job that asks for its place in a flow, or for the outcomes of its prerequisites.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct JobQuestion {
+    /// The job.
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "42:7"))]
+    pub job: JobId,
+}
+
+/// The place of a job in the flow that began it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct StepAnswer {
+    /// None if no flow began the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepPlace>,
+}
+
+/// The outcomes of the prerequisites of a job.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PrerequisitesAnswer {
+    /// In the order in which its submit named their batches: each with `job`, `state`, and `value` or `error`.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<Object>))]
+    pub outcomes: Vec<ChildOutcome>,
 }

@@ -35,9 +35,15 @@ pub(crate) fn read_ready(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Op
 
 /// A pipe whose end on our side (`true` for the reading end) does not block.
 pub(crate) fn pipe(ours_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
-    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (reader, writer) = small_pipe(ours_reads)?;
     // A smaller pipe than requested only costs speed.
     let _ = rustix::pipe::fcntl_setpipe_size(&writer, crate::limits::PIPE_BYTES);
+    Ok((reader, writer))
+}
+
+/// A pipe of the system's default size, which counts little against its limit for all pipes of a user.
+pub(crate) fn small_pipe(ours_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let ours = if ours_reads { &reader } else { &writer };
     set_nonblocking(ours.as_fd())?;
     Ok((reader, writer))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gristmill_model::limits::CANCEL_GRACE_MS;
 use gristmill_model::{FailedJob, JobError};
-use gristmill_worker::{Capacity, Handler, MicroBatch, OutcomeSink, Outcomes, RunnerListener};
+use gristmill_worker::{Capacity, Handler, JobContext, MicroBatch, OutcomeSink, Outcomes, RunnerListener};
 use tokio::time::MissedTickBehavior;
 
 use crate::child::guard::Guard;
@@ -16,9 +16,10 @@ use crate::fork_server::{ForkServer, ForkServers};
 use crate::interpreter::Runtime;
 use crate::limits::{
     CONCURRENCY_DEFAULT, CONCURRENCY_MAX, FLUSH_EVERY_MS, FLUSH_EVERY_MS_MAX, JOBS_PER_PROCESS_MAX,
-    PROCESSES_FLUSHED_AT_ONCE, PROCESSES_MAX, SIGNALS_EVERY_MS, START_MS_MAX,
+    PROCESSES_FLUSHED_AT_ONCE, PROCESSES_MAX, QUESTION_MS_MAX, SIGNALS_EVERY_MS, START_MS_MAX,
 };
 use crate::output::PrintListener;
+use crate::pool::desk::About;
 use crate::pool::{Pool, Ticket, Told, Wishes};
 use crate::process::Recipe;
 use crate::program::ProgramSlot;
@@ -200,6 +201,26 @@ fn flush_every_ms(processes: usize, processors: usize) -> u64 {
     (FLUSH_EVERY_MS * processes as u64 / at_once).clamp(FLUSH_EVERY_MS, FLUSH_EVERY_MS_MAX)
 }
 
+/// What a job asks about itself, as JSON, or the reason why it is not known.
+async fn answer_of(context: Option<JobContext>, about: About) -> Result<String, String> {
+    let Some(context) = context else {
+        return Err("the job is unknown".to_owned());
+    };
+    let answer = async {
+        let text = match about {
+            About::Flow => serde_json::to_string(&context.step().await?),
+            About::Prerequisites => serde_json::to_string(&context.prerequisites().await?),
+        };
+        text.map_err(|error| JobError::new("answer", error.to_string()))
+    };
+    match tokio::time::timeout(Duration::from_millis(QUESTION_MS_MAX), answer).await {
+        Ok(answer) => answer.map_err(|error| error.message),
+        Err(_) => Err(format!(
+            "the store did not tell it within {QUESTION_MS_MAX} ms (QUESTION_MS_MAX)"
+        )),
+    }
+}
+
 fn no_finalize(position: u32) -> FailedJob {
     let reason = "the children of this job have ended, and a program cannot finalize: use a script";
     FailedJob {
@@ -219,6 +240,7 @@ impl Handler for ScriptHandler {
             });
             return;
         }
+        let jobs = work.clone();
         let mut ticket = self.pool.push(runner, work);
         let mut look = tokio::time::interval(Duration::from_millis(SIGNALS_EVERY_MS));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -229,6 +251,14 @@ impl Handler for ScriptHandler {
                     Some(Told::Outcomes(outcomes)) => sink.answer(*outcomes),
                     Some(Told::Progress(progress)) => sink.progress(progress),
                     Some(Told::Printed(index, bytes)) => sink.printed(index, &bytes),
+                    Some(Told::Asked(index, asked)) => {
+                        let context = jobs.jobs().nth(index as usize).map(|job| sink.context(&job));
+                        // A process has one open question, so these tasks are as many as the processes.
+                        tokio::spawn(async move {
+                            let answer = answer_of(context, asked.about()).await;
+                            asked.answer(answer);
+                        });
+                    }
                     None => return,
                 },
                 _ = look.tick() => self.heed(&ticket, sink),

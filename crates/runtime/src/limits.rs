@@ -98,6 +98,9 @@ pub const EXIT_MS_MAX: u64 = 2_000;
 /// The time in which a process must report which job keeps another one beyond its timeout. Milliseconds.
 pub const ANSWER_MS_MAX: u64 = 500;
 
+/// The time in which the store must tell a job about its flow or its prerequisites. Then the job gets an error. Milliseconds.
+pub const QUESTION_MS_MAX: u64 = 60_000;
+
 /// The time in which a worker notices that it should stop, if the same signal reached a script's process first. Milliseconds.
 pub const STOP_NOTICED_MS_MAX: u64 = 500;
 

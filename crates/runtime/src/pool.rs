@@ -1,6 +1,9 @@
 //! The queues between the worker's tasks and the threads that drive processes, one for each runner, and the state that
 //! these threads share.
 
+mod asked;
+pub(crate) mod desk;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,6 +25,8 @@ use crate::starts::code::{Code, Seen};
 use crate::starts::imports;
 use crate::starts::words::{code_changed, failed_start, gave_up, program_changed, starts_again};
 use crate::starts::{ProcessListener, Starts};
+pub(crate) use asked::Asked;
+use desk::JobAnswer;
 
 /// The worker's requests for a running micro-batch.
 #[derive(Debug, Default)]
@@ -68,6 +73,8 @@ pub(crate) enum Told {
     Progress(Vec<(u32, Progress)>),
     /// The output of a running job.
     Printed(u32, Vec<u8>),
+    /// A question of a running job about itself.
+    Asked(u32, Asked),
 }
 
 /// One micro-batch on its way through the pool. Dropping it tells the worker's task that no more outcomes will come.
@@ -88,6 +95,11 @@ impl Work {
     /// Sends progress or output. If the worker's task is behind, drops it, because newer news follows.
     pub fn tell(&self, told: Told) {
         let _ = self.events.try_send(told);
+    }
+
+    /// Passes a question of a job on. Where nobody is there to answer, the question is dropped, which answers it.
+    pub fn ask(&self, place: u32, asked: Asked) {
+        let _ = self.events.blocking_send(Told::Asked(place, asked));
     }
 
     /// Releases an unanswered micro-batch as a whole, without waiting.
@@ -132,6 +144,8 @@ pub(crate) struct Started {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Work>,
+    /// Answers to questions of jobs. A process has one open question.
+    answers: Vec<JobAnswer>,
     /// True if the worker recalls the jobs that the runner has not begun.
     is_recalled: bool,
 }
@@ -324,6 +338,17 @@ impl Pool {
         }
     }
 
+    /// Gives a runner the answer to the question of a job of its process.
+    fn answer(&self, runner: usize, answer: JobAnswer) {
+        lock(&self.state).queues[runner].answers.push(answer);
+        self.wake(runner);
+    }
+
+    /// Takes the answers for a runner.
+    pub fn take_answers(&self, runner: usize) -> Vec<JobAnswer> {
+        std::mem::take(&mut lock(&self.state).queues[runner].answers)
+    }
+
     /// The next micro-batch for a runner that has none. An earlier recall does not affect it.
     pub fn next(&self, runner: usize) -> Option<Work> {
         let mut state = lock(&self.state);
@@ -333,8 +358,10 @@ impl Pool {
 
     /// Reports whether a runner was recalled since the last call, and returns the jobs pushed since then.
     pub fn take(&self, runner: usize) -> (bool, VecDeque<Work>) {
-        let queue = std::mem::take(&mut lock(&self.state).queues[runner]);
-        (queue.is_recalled, queue.waiting)
+        let mut state = lock(&self.state);
+        let queue = &mut state.queues[runner];
+        let is_recalled = std::mem::take(&mut queue.is_recalled);
+        (is_recalled, std::mem::take(&mut queue.waiting))
     }
 
     /// Reports whether a micro-batch waits for a runner.

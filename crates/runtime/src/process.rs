@@ -28,6 +28,7 @@ use crate::limits::{
 };
 use crate::output::{Output, PrintListener};
 use crate::pool::Started;
+use crate::pool::desk::{Desk, JobAnswer, JobQuestion};
 use crate::protocol::{
     self, Failure, Frame, Hello, OutcomesFrame, ProtocolError, Run, hello_frame, read_frame, run_frame_head,
 };
@@ -38,6 +39,8 @@ const REQUESTS_FD: i32 = 3;
 const OUTCOMES_FD: i32 = 4;
 const CONTROL_FD: i32 = 5;
 const BELL_FD: i32 = 7;
+const QUESTIONS_FD: i32 = 9;
+const ANSWERS_FD: i32 = 10;
 
 /// The size of the page of words that we share with the shim, and the positions of the words.
 const CONTROL_BYTES: usize = 64;
@@ -93,6 +96,8 @@ pub(crate) struct WarmProcess {
     read_printed_at: Option<Instant>,
     control: OwnedFd,
     bell: OwnedFd,
+    /// The questions of jobs about themselves, and the answers.
+    desk: Desk,
     questions: u32,
     nonce: u64,
     /// The deadline of the import, and after the import the script's properties.
@@ -132,6 +137,8 @@ impl Outgoing {
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
     pub frames: Vec<OutcomesFrame>,
+    /// The questions of jobs about themselves.
+    pub questions: Vec<JobQuestion>,
     /// A frame was invalid, or the process closed its answers.
     pub broken: Option<ProtocolError>,
     pub ended: bool,
@@ -224,8 +231,17 @@ impl WarmProcess {
         let (printed, their_printed) = pipe(true)?;
         let control = memory_file("gristmill-control", &[0; CONTROL_BYTES])?;
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        let (desk, their_questions, their_answers) = Desk::new()?;
         let forked = recipe.fork_server.as_ref().and_then(|server| {
-            let theirs = [&their_printed, &their_requests, &their_outcomes, &control, &bell];
+            let theirs = [
+                &their_printed,
+                &their_requests,
+                &their_outcomes,
+                &control,
+                &bell,
+                &their_questions,
+                &their_answers,
+            ];
             let child = server.fork(theirs.map(AsFd::as_fd))?;
             Some((server, child))
         });
@@ -245,6 +261,8 @@ impl WarmProcess {
                         map(control.try_clone()?, CONTROL_FD),
                         map(shim, SHIM_FD),
                         map(bell.try_clone()?, BELL_FD),
+                        map(their_questions, QUESTIONS_FD),
+                        map(their_answers, ANSWERS_FD),
                     ])
                     .map_err(io::Error::other)?;
                 GroupChild::spawn(&mut command, &recipe.guard)?
@@ -261,6 +279,7 @@ impl WarmProcess {
             read_printed_at: None,
             control,
             bell,
+            desk,
             questions: 0,
             nonce,
             start_deadline: Instant::now() + Duration::from_millis(recipe.start_ms_max),
@@ -294,6 +313,13 @@ impl WarmProcess {
         let _ = rustix::io::pwrite(&self.control, &overdue.to_le_bytes(), OVERDUE_AT);
         let _ = rustix::io::pwrite(&self.control, &self.questions.to_le_bytes(), QUESTIONS_AT);
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Answers the question of a job, if this process asked it.
+    pub fn answer_question(&mut self, answer: &JobAnswer) {
+        if answer.nonce == self.nonce {
+            self.desk.answer(answer);
+        }
     }
 
     /// The progress of jobs, also at the process's death.
@@ -332,6 +358,7 @@ impl WarmProcess {
             PollFd::from_borrowed_fd(self.child.exit_fd(), PollFlags::IN),
             PollFd::new(&self.outcomes, PollFlags::IN),
         ];
+        fds.extend(self.desk.poll_fd());
         if !self.printed_ended && pause_ms == 0 {
             fds.push(PollFd::new(&self.printed, PollFlags::IN));
         }
@@ -347,6 +374,10 @@ impl WarmProcess {
         };
         if let Err(broken) = self.read_frames(&mut arrived) {
             arrived.broken = Some(broken);
+        }
+        match self.desk.read(self.nonce) {
+            Ok(questions) => arrived.questions = questions,
+            Err(broken) => arrived.broken = Some(broken),
         }
         // This comes after the frames, because a job's output precedes its outcome.
         self.read_printed();

@@ -4,6 +4,7 @@
 mod crash;
 mod life;
 mod overdue;
+mod questions;
 pub(crate) mod stop;
 
 use std::collections::BTreeMap;
@@ -92,6 +93,7 @@ impl Slot {
         }
         while !self.pool.is_shutting_down() {
             self.take_work();
+            self.answer_questions();
             self.heed_signals();
             self.end_unwanted();
             self.feed();
@@ -381,7 +383,9 @@ impl Slot {
         }
         self.tell_printed();
         let quiet = arrived.frames.is_empty();
+        let questions = std::mem::take(&mut arrived.questions);
         self.handle(arrived);
+        self.ask(questions);
         // An outcome that came just in time counts.
         if quiet {
             self.end_overdue();

@@ -134,6 +134,8 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::workers::heartbeat::heartbeat))
         .routes(routes!(endpoints::workers::output::put_output))
         .routes(routes!(endpoints::workers::children::children))
+        .routes(routes!(endpoints::workers::questions::step))
+        .routes(routes!(endpoints::workers::questions::prerequisites))
         .routes(routes!(endpoints::workers::leave::leave))
         .routes(routes!(endpoints::workers::drain::drain_worker))
         .routes(routes!(endpoints::workers::claims::claim))

@@ -128,6 +128,13 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/workers/{worker}/heartbeat", AGENT, QueueRule::Worker),
     rule("POST", "/workers/{worker}/output", AGENT, QueueRule::Worker),
     rule("POST", "/workers/{worker}/children", AGENT, QueueRule::Worker),
+    rule("POST", "/workers/{worker}/step", AGENT, QueueRule::Worker),
+    rule(
+        "POST",
+        "/workers/{worker}/prerequisites",
+        AGENT,
+        QueueRule::Worker,
+    ),
     rule("DELETE", "/workers/{worker}", AGENT, QueueRule::Worker),
     rule("POST", "/workers/{worker}/drain", OPERATORS, QueueRule::All),
     rule("POST", "/claims", AGENT, QueueRule::Named),

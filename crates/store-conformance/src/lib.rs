@@ -144,6 +144,7 @@ macro_rules! store_conformance {
             ]
             graph::dependencies [
                 a_chain_runs_in_order,
+                the_outcomes_of_prerequisites_are_read,
                 a_blocked_job_shows_its_prerequisites,
                 a_fan_in_fires_once,
                 a_stale_report_fires_nothing,

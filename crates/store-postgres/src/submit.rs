@@ -22,7 +22,7 @@ use gristmill_model::{
     BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, Prerequisite, Tag, Timestamp,
 };
 use gristmill_store::hook::lanes_of_hooks;
-use gristmill_store::options::options_text;
+use gristmill_store::options::{options_text, stored_options};
 use gristmill_store::rules::cache::Hits;
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::dependency::{Beginning, WaitingJobs, stored_prerequisites};
@@ -513,13 +513,14 @@ impl Writes {
         } = circumstances;
         let head = BatchHead {
             job_bytes: job_bytes(batch, key_bytes),
+            options: stored_options(batch, earlier).into_owned(),
             ..head_of(batch, lane_id, now)
         };
         self.insert_batch(NewBatchRow {
             id,
             run,
             head: &head,
-            options: options_text(batch)?,
+            options: options_text(&head.options, !batch.tags.is_empty())?,
             payloads: &batch.payloads,
         });
         let count = batch.payloads.count();
@@ -644,6 +645,8 @@ fn is_lone(batch: &NewBatch) -> bool {
         group: _,
         hooks,
         signal,
+        // Only a batch that is not submitted anew has them without `after`.
+        prerequisites: _,
         traceparent: _,
     } = options;
     rejected.is_empty()

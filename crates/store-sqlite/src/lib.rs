@@ -406,8 +406,7 @@ impl Store for SqliteStore {
 
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
         check_filter(filter)?;
-        let now = self.clock.now();
-        let filter = filter.clone();
+        let (now, filter) = (self.clock.now(), filter.clone());
         self.read(move |connection| query::counts(connection, now, &filter))
             .await
     }

@@ -14,7 +14,7 @@ use gristmill_model::{BatchId, JobId, JobState, NewBatch, PackedArray, Positions
 use gristmill_store::RunAdvance;
 use gristmill_store::hook::lanes_of_hooks;
 use gristmill_store::integrity::BatchColumns;
-use gristmill_store::options::options_text;
+use gristmill_store::options::{options_text, stored_options};
 use gristmill_store::rules::dependency::{Beginning, WaitingJobs, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::family::flow::{BEGINNING, beginning};
@@ -74,8 +74,8 @@ impl Transaction<'_> {
         for name in lanes_of_hooks(batch) {
             self.memory.intern_lane(self.connection, name)?;
         }
-        let options = &batch.options;
-        let options_text = options_text(batch)?;
+        let options = stored_options(batch, earlier);
+        let options_text = options_text(&options, !batch.tags.is_empty())?;
         let id = self.next_batch_id()?;
         assert!(
             earlier.last().is_none_or(|last| *last < id),
@@ -98,7 +98,7 @@ impl Transaction<'_> {
             priority: i64::from(options.priority),
             submitted_at: self.now,
             run_at,
-            options: options.clone(),
+            options: options.clone().into_owned(),
             tagged: !batch.tags.is_empty(),
             keys: OnceLock::new(),
         };

@@ -10,7 +10,7 @@ use gristmill_model::{BatchId, JobError, JobId, JobState, PackedArray, PackedBui
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use crate::family::reader::{ChildReader, child_outcomes};
+pub use crate::family::reader::{ChildReader, UnreadPrerequisites, child_outcomes};
 pub use crate::rules::family::child_failed;
 use crate::{BatchPositions, StoreError};
 
@@ -105,6 +105,30 @@ impl ChildOutcome {
             |error: &JobError| error.message.len() + error.traceback.as_ref().map_or(0, |text| text.len());
         size_of::<Self>() + value + error.map_or(0, text)
     }
+}
+
+/// The place of a job in the flow that began it as a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct StepPlace {
+    /// The flow.
+    #[serde(rename = "id")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "42:7"))]
+    pub flow: JobId,
+    /// The name of the flow.
+    pub name: String,
+    /// Its version, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The name of the step, if the flow keeps names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// The key of the step, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The number of the job among those of a map, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
 }
 
 /// An event for one flow.

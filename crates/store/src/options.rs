@@ -1,6 +1,8 @@
 //! Options that all stores share.
 
-use gristmill_model::{BatchOptions, NewBatch, Rng};
+use std::borrow::Cow;
+
+use gristmill_model::{Awaited, BatchId, BatchOptions, NewBatch, Rng};
 use serde::{Deserialize, Serialize};
 
 /// An [`Rng`] that can be printed.
@@ -8,9 +10,26 @@ pub trait DebugRng: Rng + std::fmt::Debug {}
 
 impl<R: Rng + std::fmt::Debug> DebugRng for R {}
 
+/// The options of a new batch as a store keeps them: with its prerequisites, if it has any. `earlier` are the ids of the earlier
+/// batches of its submit.
+pub fn stored_options<'b>(batch: &'b NewBatch, earlier: &[BatchId]) -> Cow<'b, BatchOptions> {
+    if batch.after.is_empty() {
+        return Cow::Borrowed(&batch.options);
+    }
+    let prerequisites = Awaited::of(&batch.after, earlier);
+    assert!(
+        !prerequisites.is_empty() && prerequisites.len() <= batch.after.len(),
+        "each batch is named once"
+    );
+    Cow::Owned(BatchOptions {
+        prerequisites,
+        ..batch.options.clone()
+    })
+}
+
 /// Writes a batch's options as they are stored; `None` if all are default and no job has tags. The group is stored with
 /// the lane.
-pub fn options_text(batch: &NewBatch) -> serde_json::Result<Option<String>> {
+pub fn options_text(options: &BatchOptions, tagged: bool) -> serde_json::Result<Option<String>> {
     #[derive(Serialize)]
     struct TaggedOptions<'o> {
         #[serde(flatten)]
@@ -18,17 +37,16 @@ pub fn options_text(batch: &NewBatch) -> serde_json::Result<Option<String>> {
         tagged: bool,
     }
     let without_group;
-    let options = match batch.options.group {
-        None => &batch.options,
+    let options = match options.group {
+        None => options,
         Some(_) => {
             without_group = BatchOptions {
                 group: None,
-                ..batch.options.clone()
+                ..options.clone()
             };
             &without_group
         }
     };
-    let tagged = !batch.tags.is_empty();
     match (tagged, *options == BatchOptions::default()) {
         (false, true) => Ok(None),
         (false, false) => serde_json::to_string(options).map(Some),
@@ -70,6 +88,7 @@ mod tests {
             tags: vec![Tag::all("tenant", "acme")],
             ..batch.clone()
         };
+        let options_text = |batch: &NewBatch| options_text(&batch.options, !batch.tags.is_empty());
         assert_eq!(options_text(&plain).unwrap(), None);
         for (batch, is) in [
             (plain.clone(), false),

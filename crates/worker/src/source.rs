@@ -6,11 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::{LEASE_JOBS_MAX, heartbeat_every_ms};
-use gristmill_model::{BatchId, Followed, JobProgress, LeaseId, Positions, Printed, Report, WorkerId};
-use gristmill_store::family::ChildReader;
+use gristmill_model::{BatchId, Followed, JobId, JobProgress, LeaseId, Positions, Printed, Report, WorkerId};
+use gristmill_store::family::{ChildReader, StepPlace};
 use gristmill_store::rules::admission::held_back::held_back;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
+
+use crate::handler::flow::place::step_of;
 
 /// The remedy for an error of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +99,16 @@ pub trait Source: Send + Sync + 'static {
         parents: &Positions,
     ) -> Result<Vec<Vec<ChildOutcome>>, SourceError>;
 
+    /// The outcomes of the prerequisites of a job that this worker holds, in the order in which its submit named their batches.
+    async fn prerequisites(&self, job: JobId) -> Result<Vec<ChildOutcome>, SourceError> {
+        Err(unasked("the prerequisites", job))
+    }
+
+    /// The place of a job that this worker holds in the flow that began it; `None` if no flow did.
+    async fn step(&self, job: JobId) -> Result<Option<StepPlace>, SourceError> {
+        Err(unasked("the flow", job))
+    }
+
     /// Resolves when there may be new jobs to claim.
     async fn wait_for_work(&self);
 
@@ -126,6 +138,13 @@ pub trait Source: Send + Sync + 'static {
     /// The interval at which the source expects heartbeats of the registered worker. `None` if the source does not set it.
     fn heartbeat_every(&self) -> Option<Duration> {
         None
+    }
+}
+
+fn unasked(what: &str, job: JobId) -> SourceError {
+    SourceError {
+        message: format!("this source does not tell {what} of job {job}"),
+        kind: SourceErrorKind::Fatal,
     }
 }
 
@@ -217,6 +236,18 @@ impl Source for StoreSource {
         parents: &Positions,
     ) -> Result<Vec<Vec<ChildOutcome>>, SourceError> {
         Ok(self.children.outcomes(&*self.store, batch, parents).await?)
+    }
+
+    async fn prerequisites(&self, job: JobId) -> Result<Vec<ChildOutcome>, SourceError> {
+        let read = self.children.prerequisites(&*self.store, job).await?;
+        read.map_err(|unread| SourceError {
+            message: unread.to_string(),
+            kind: SourceErrorKind::Fatal,
+        })
+    }
+
+    async fn step(&self, job: JobId) -> Result<Option<StepPlace>, SourceError> {
+        Ok(step_of(&*self.store, job).await?)
     }
 
     async fn wait_for_work(&self) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import dataclasses
 import inspect
 import json
@@ -19,6 +20,7 @@ from .._errors import StoreError
 from .._flow.job import FlowJob
 from .._items.portions import encoded
 from .._job import Job
+from .._operations.records import positions_of
 from .._values import to_plain
 from .flows import Instance
 
@@ -79,6 +81,7 @@ class EagerEngine:
         batch: list[tuple[str, str, Ended]] = []
         self._batches.append(batch)
         number = len(self._batches)
+        prerequisites = self._outcomes_of(common.get("after", ()))
         for payload in payloads:
             self._count += 1
             if self._count > JOBS_MAX:
@@ -95,9 +98,22 @@ class EagerEngine:
                 tags=dict(common["tags"]),
                 deadline=None,
                 traceparent=None,
+                flow=common.get("flow"),
+                prerequisites=copy.deepcopy(prerequisites),
             )
             batch.append((common["kind"], text, self._run(common, text, job, to_plain)))
         return number, len(batch)
+
+    def _outcomes_of(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        """The outcomes of jobs, which are named as prerequisites: "42" is a batch, "42:0-4,7" are jobs of it."""
+        outcomes: list[dict[str, Any]] = []
+        for name in names:
+            batch, _, positions = name.partition(":")
+            number = int(batch)
+            known = len(self._batches[number - 1]) if 1 <= number <= len(self._batches) else 0
+            named = positions_of(positions) if positions else range(known)
+            outcomes.extend(_outcome(number, position, self._ended(number, position)) for position in named)
+        return outcomes
 
     # --- flows ---
 
@@ -132,7 +148,17 @@ class EagerEngine:
             own = self._job_of(batch["kind"])
             options = json.dumps({**(own.options or {"retry": {"attempts_max": 1}}), **(batch.get("options") or {})})
             tags = [*(batch.get("tags") or dict(common["tags"])).items()]
-            child = {**common, "kind": batch["kind"], "queue": batch.get("queue") or common["queue"], "options": options, "tags": tags}
+            name, key, item = instance.running.step if instance.running and instance.running.step else (None, None, None)
+            flow = types.SimpleNamespace(id=job.id, name=defined.flow_name, version=defined.version, step=name, key=key, item=item)
+            child = {
+                **common,
+                "flow": flow,
+                "after": (),
+                "kind": batch["kind"],
+                "queue": batch.get("queue") or common["queue"],
+                "options": options,
+                "tags": tags,
+            }
             number, _ = self._run_all(child, [json.loads(payload)], to_plain)
             ended = self._ended(number, 0)
             if ended[0] == "blocked":
@@ -190,7 +216,9 @@ class EagerEngine:
                 tags = [*(batch.get("tags") or dict(common["tags"])).items()]
                 queue = batch.get("queue") or common["queue"]
                 number, count = self._run_all(
-                    {**common, "kind": kind, "queue": queue, "options": options, "tags": tags}, batch["payloads"], to_plain
+                    {**common, "flow": None, "after": (), "kind": kind, "queue": queue, "options": options, "tags": tags},
+                    batch["payloads"],
+                    to_plain,
                 )
                 outcomes.extend(_outcome(number, position, self._ended(number, position)) for position in range(count))
         finally:

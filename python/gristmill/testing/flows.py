@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from .._flow.memo import ENDED
@@ -39,6 +39,8 @@ class Child:
         self.outcome: dict[str, Any] = {"job": id, "state": "waiting"}
         # Whether the event that it got has gone back.
         self.is_returned = False
+        # The name and the key of its step, and its number among the items of a map.
+        self.step: tuple[str, str | None, int | None] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -52,6 +54,16 @@ class Child:
             self.outcome["value"] = value
         if error is not None:
             self.outcome["error"] = {"type": error[0], "message": error[1], "traceback": error[2]}
+
+
+def _steps_of(entries: Iterable[Any]) -> Iterator[tuple[str, str | None, int | None]]:
+    """The step of each child, from the entries of a memo: a name, a hash, and perhaps a key and a number of items."""
+    for entry in entries:
+        name, key = entry[0], entry[2] if len(entry) > 2 else None
+        if len(entry) < 4:
+            yield name, key, None
+        else:
+            yield from ((name, key, item) for item in range(entry[3]))
 
 
 class Instance:
@@ -80,6 +92,8 @@ class Instance:
         self.is_begun = False
         self.inbox: list[tuple[str, Any]] = []
         self.scheduled: list[tuple[int, str, Any]] = []
+        # The child that runs.
+        self.running: Child | None = None
         self.ended: Ended | None = None
         self.runs = 0
         self.rounds = 0
@@ -147,9 +161,12 @@ class Instance:
             if child.is_open and child.outcome["job"] in given_up:
                 child.end("cancelled")
                 self.told += 1
+        steps = _steps_of(suspended["memo"][0].get("steps", ()))
         for batch in suspended["children"]:
             for payload in batch["payloads"]:
-                self.children.append(Child(f"{self.id.partition(':')[0]}:{len(self.children) + 1}", batch, payload, self.now_ms))
+                child = Child(f"{self.id.partition(':')[0]}:{len(self.children) + 1}", batch, payload, self.now_ms)
+                child.step = next(steps)
+                self.children.append(child)
 
     def _take_event(self) -> bool:
         for place, (name, value) in enumerate(self.inbox):
@@ -164,7 +181,7 @@ class Instance:
         ready = [child for child in self.children if child.is_open and child.is_job]
         if not ready:
             return False
-        child = self.choose(ready)
+        child = self.running = self.choose(ready)
         state, value, error = self.execute(child.batch, json.dumps(child.payload))
         child.end(state, None if value is None else json.loads(value), error)
         return True

@@ -93,6 +93,31 @@ async def charged(flow, number: int):
     return [doubled, drawn, await flow.step(charge, doubled)]
 
 
+@studio.job(retries=0)
+def place(number: int) -> list:
+    flow = gristmill.job().flow
+    return [flow.id, flow.name, flow.version, flow.step, flow.key, flow.item]
+
+
+@studio.flow(version="2", retries=0)
+async def placed(flow, number: int) -> list:
+    mapped = await flow.map(place, [1, 2], name="all")
+    return [flow.id, await flow.step(place, number, key="k"), mapped, gristmill.job().flow is None]
+
+
+@studio.job(retries=0)
+def large(count: int) -> str:
+    return "x" * count
+
+
+@studio.job(retries=0)
+def gathered(which: int) -> list:
+    outcomes = gristmill.job().prerequisites
+    # What a job does with them is its own.
+    outcomes.append(which)
+    return [outcome["value"] for outcome in outcomes[:-1]]
+
+
 @studio.flow(retries=0)
 async def countdown(flow, number: int):
     await flow.first(flow.step(double, number), flow.step("nobody runs this", None))
@@ -174,6 +199,31 @@ def test_flows_are_listed_with_what_they_wait_for(app):
     assert [step.number for step in app.steps(other, limit=2)] == [0, 1]
     with pytest.raises(gristmill.StoreError, match="does not exist"):
         list(app.steps("99:0"))
+
+
+def test_a_step_knows_its_flow(app):
+    handles = placed.submit_many([1, 2])
+    app.drain()
+    for handle, result in zip(handles, handles.results()):
+        flow = [handle.id, "placed", "2"]
+        assert result == [handle.id, [*flow, "place", "k", None], [[*flow, "all", None, 0], [*flow, "all", None, 1]], True]
+    assert run_flow(placed, 1)[1] == ["1:0", "placed", "2", "place", "k", None]
+
+
+def test_a_job_reads_the_outcomes_of_its_prerequisites(app):
+    numbers, one = double.submit_many(range(3)), double.submit(21)
+    waits = gathered.submit_many([1, 2], after=[one, numbers])
+    none = gathered.submit(3)
+    assert waits[0].state() == "blocked"
+    app.drain()
+    assert waits.results() == [[42, 0, 2, 4]] * 2 and none.result() == []
+
+
+def test_too_many_bytes_of_prerequisites_are_an_error_of_the_job(app):
+    waits = gathered.submit(1, after=large.submit_many([9 << 20] * 2))
+    app.drain()
+    with pytest.raises(gristmill.JobFailed, match="more than 16777216 bytes .PREREQUISITES_BYTES_MAX."):
+        waits.result()
 
 
 def test_failures_are_those_of_the_steps_job(app):

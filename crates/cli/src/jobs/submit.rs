@@ -169,6 +169,7 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
         group: arguments.group.clone(),
         hooks: arguments.hooks.hooks(),
         signal: None,
+        prerequisites: Vec::new(),
         traceparent: traceparent(arguments),
     }
 }

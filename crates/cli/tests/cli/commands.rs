@@ -251,6 +251,55 @@ fn jobs_wait_for_others(new_workspace: fn() -> Workspace) {
         (&shown["state"], &shown["value"]),
         (&json!("completed"), &json!(10))
     );
+    prerequisites_are_read(&workspace);
+}
+
+/// Jobs of scripts read the outcomes of the jobs for which they waited.
+fn prerequisites_are_read(workspace: &Workspace) {
+    workspace.write(
+        "gather.py",
+        r#"
+import gristmill
+
+
+def main(payload):
+    told = gristmill.job().prerequisites
+    assert told == gristmill.job().prerequisites and gristmill.job().flow is None
+    return [[one["job"], one["state"], one.get("value"), one.get("error", {}).get("type")] for one in told]
+"#,
+    );
+    workspace.write(
+        "gather.mjs",
+        r#"
+export async function main() {
+  const { prerequisites, flow } = gristmill.job();
+  if (flow !== null) throw new Error("a job is no step");
+  return prerequisites.map(({ job, state, value = null, error }) => [job, state, value, error?.type ?? null]);
+}
+"#,
+    );
+    let after = "--after 2:0 --after 1 --after-failure ignore";
+    let mut batch = 4;
+    for (kind, script) in [("gather", "gather.py"), ("gatherjs", "gather.mjs")] {
+        workspace.run(&format!("submit {kind} 1 2 {after}")).expect(0);
+        let work = format!("worker {script} --kind {kind} --drain");
+        workspace.run(&work).expect(0);
+        for position in 0..2 {
+            let shown = workspace
+                .run(&format!("show {batch}:{position} --json"))
+                .expect(0);
+            assert_eq!(
+                json_lines(&shown)[0]["value"],
+                json!([
+                    ["2:0", "completed", 10, null],
+                    ["1:0", "completed", 2, null],
+                    ["1:1", "dead", null, "ValueError"]
+                ]),
+                "{script}: {shown}"
+            );
+        }
+        batch += 1;
+    }
 }
 
 fn a_worker_ends_what_runs_when_it_is_interrupted(new_workspace: fn() -> Workspace) {

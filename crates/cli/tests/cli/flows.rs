@@ -12,6 +12,7 @@ on_each_store! {
     flows_are_started_listed_shown_sent_events_and_cancelled,
     many_events_are_read_from_lines,
     ended_flows_are_forked,
+    a_step_knows_its_flow,
 }
 
 /// A flow that maps over three pages, and awaits an approval.
@@ -39,6 +40,57 @@ async fn end(flow: Finalizing<String, Vec<Value>>) -> Result<Step<Value>, JobErr
     let approval = flow.children.last().and_then(|child| child.value.as_ref());
     let approval = approval.map(|value| serde_json::from_str(value.get()).expect("a value is JSON"));
     Ok(Step::Done(approval.unwrap_or(Value::Null)))
+}
+
+/// A step of a script knows the flow that began it.
+fn a_step_knows_its_flow(make: fn() -> Workspace) {
+    let workspace = make();
+    workspace.write(
+        "steps.py",
+        r#"
+import gristmill
+
+
+def who(text):
+    flow = gristmill.job().flow
+    return [flow.name, flow.step, flow.key, flow.item]
+
+
+@gristmill.flow
+async def document(flow, text):
+    own = gristmill.job().flow is None
+    return [own, await flow.step(who, text, key="k"), await flow.map(who, [text, text], name="all")]
+"#,
+    );
+    workspace.write(
+        "steps.mjs",
+        r#"
+export const who = () => {
+  const { name, step, key, item } = gristmill.job().flow;
+  return [name, step, key, item];
+};
+
+export const document = gristmill.flow(async (flow, text) => {
+  const own = gristmill.job().flow === null;
+  return [own, await flow.step(who, text, { key: 'k' }), await flow.map(who, [text, text], { name: 'all' })];
+});
+"#,
+    );
+    workspace.write("items.jsonl", "\"a\"\n");
+    for script in ["steps.py", "steps.mjs"] {
+        let printed = workspace
+            .run(&format!("run {script} --input items.jsonl --values --quiet"))
+            .expect(0);
+        let flow = format!("script:{script}");
+        assert_eq!(
+            json_lines(&printed)[0],
+            json!([
+                true,
+                [flow, "who", "k", null],
+                [[flow, "all", null, 0], [flow, "all", null, 1]]
+            ])
+        );
+    }
 }
 
 /// Runs the flows that can run.

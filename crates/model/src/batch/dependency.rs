@@ -1,5 +1,6 @@
 //! Prerequisites of batches.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -75,6 +76,58 @@ pub struct After {
     pub positions: Option<Positions>,
     /// The action on the waiting batch if one of these jobs does not complete.
     pub on_failure: OnFailure,
+}
+
+/// Stored jobs of one batch for which other jobs wait or waited.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Awaited {
+    /// The batch.
+    pub batch: BatchId,
+    /// The positions of the jobs; all jobs if `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub positions: Option<Positions>,
+}
+
+impl Awaited {
+    /// The stored jobs that these prerequisites name, one entry for each batch, in the order in which the batches are named.
+    /// `earlier` are the ids of the earlier batches of the submit.
+    ///
+    /// # Panics
+    ///
+    /// A prerequisite is no earlier batch of the submit.
+    pub fn of(after: &[After], earlier: &[BatchId]) -> Vec<Awaited> {
+        let mut all: Vec<Awaited> = Vec::with_capacity(after.len());
+        let mut places = HashMap::with_capacity(after.len());
+        for one in after {
+            let batch = match one.prerequisite {
+                Prerequisite::Batch(batch) => batch,
+                Prerequisite::Earlier(place) => {
+                    assert!(
+                        place < earlier.len(),
+                        "a prerequisite is stored before its dependents"
+                    );
+                    earlier[place]
+                }
+            };
+            match places.get(&batch) {
+                Some(place) => {
+                    let known: &mut Awaited = &mut all[*place];
+                    known.positions = match (known.positions.take(), &one.positions) {
+                        (Some(known), Some(more)) => Some(known.union(more)),
+                        _ => None,
+                    };
+                }
+                None => {
+                    places.insert(batch, all.len());
+                    all.push(Awaited {
+                        batch,
+                        positions: one.positions.clone(),
+                    });
+                }
+            }
+        }
+        all
+    }
 }
 
 impl After {

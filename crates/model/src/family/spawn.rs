@@ -170,6 +170,8 @@ impl ChildBatch {
             let after_ms = i64::try_from(expires_in_ms).unwrap_or(i64::MAX);
             options.expires_at = Some(now.plus_ms(after_ms));
         }
+        // The store sets them. A worker's report could name jobs of others.
+        options.prerequisites.clear();
         options.group = options.group.or_else(|| group.map(str::to_owned));
         let own = self.tags.iter().map(|(name, value)| Tag::all(name, value));
         let others = inherited.iter().filter(|tag| !self.tags.contains_key(&tag.name));

@@ -368,6 +368,23 @@ async fn jobs_know_who_they_are() {
     }
 }
 
+/// A job that asks for its flow gets an answer, and what it asks next is answered, too. Nobody here knows its flow.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_jobs_ask_about_themselves_is_answered() {
+    for subject in warm_subjects() {
+        let options = RuntimeOptions {
+            threads: 3,
+            ..RuntimeOptions::default()
+        };
+        let handler = subject.handler_with("actions", &options);
+        let (ended, _) = run(&handler, &vec![json!({"do": "flow"}); 7], None).await;
+        for ended in &ended {
+            let reason = "the handler runs without a worker";
+            assert_eq!(ended.value(), &json!(reason), "{}", subject.name);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_job_printed_survives_its_end() {
     for subject in warm_subjects() {

@@ -49,6 +49,13 @@ const actions = {
   job() {
     return gristmill.job();
   },
+  flow() {
+    try {
+      return gristmill.job().flow;
+    } catch (error) {
+      return error.message;
+    }
+  },
   print_and({ text, then }) {
     console.log(text);
     process.stdout.write('and no line feed');

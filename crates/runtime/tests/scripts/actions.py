@@ -182,6 +182,15 @@ def do_job(payload):
     return vars(gristmill.job())
 
 
+def do_flow(payload):
+    import gristmill
+
+    try:
+        return gristmill.job().flow
+    except RuntimeError as error:
+        return str(error)
+
+
 def do_print_and(payload):
     print(payload["text"])
     print("and no line feed", end="")

@@ -8,6 +8,7 @@ pub mod heartbeat;
 pub mod leave;
 pub mod list;
 pub mod output;
+pub mod questions;
 pub mod register;
 pub mod reports;
 

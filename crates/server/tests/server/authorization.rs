@@ -133,6 +133,7 @@ impl World {
                 String::new(),
                 json_body(&json!({"batch": self.batch, "positions": "0-1"})),
             ),
+            "step" | "prerequisites" => (String::new(), json_body(&json!({"job": job}))),
             "put_output" => (String::new(), json_body(&json!({"printed": []}))),
             "logs" => (format!("?job={job}"), None),
             "put_schedule" => (String::new(), json_body(&hourly())),
@@ -289,9 +290,11 @@ async fn an_operator_changes_jobs_and_limits_and_makes_neither_jobs_nor_schedule
         "exchange",
         "heartbeat",
         "leave",
+        "prerequisites",
         "put_output",
         "register",
         "report",
+        "step",
     ];
     denied.retain(|id| !for_agents.contains(&id.as_str()));
     assert_eq!(

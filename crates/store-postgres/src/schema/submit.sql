@@ -130,6 +130,14 @@ BEGIN
     INSERT INTO gristmill.edge (prerequisite_id, first_position, batch_id, part, on_failure, positions)
     SELECT p.id, coalesce(lower(p.positions), 0), block_batch.batch_id, 0, block_batch.on_failure, p.positions
     FROM unnest(prerequisites, prerequisite_positions) AS p (id, positions);
+    -- The jobs of the batch may read the outcomes of these jobs.
+    UPDATE gristmill.batch b SET options = (coalesce(b.options::jsonb, '{}') || jsonb_build_object('prerequisites', (
+        SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('batch', p.id, 'positions', (
+            SELECT string_agg(CASE WHEN upper(r) = lower(r) + 1 THEN lower(r)::text ELSE lower(r) || '-' || upper(r) - 1 END, ','
+                ORDER BY lower(r))
+            FROM unnest(p.positions) AS r))) ORDER BY p.number)
+        FROM unnest(prerequisites, prerequisite_positions) WITH ORDINALITY AS p (id, positions, number))))::text
+    WHERE b.id = block_batch.batch_id;
     WITH gone AS (
         DELETE FROM gristmill.slice s WHERE s.batch_id = block_batch.batch_id RETURNING s.*
     )

@@ -35,7 +35,8 @@ impl Database {
             return Ok(None);
         };
         let head = head_of(batch, lane, self.now());
-        let options = options_text(batch).map_err(|error| Failure::from(error).at(self.address.as_str()))?;
+        let options = options_text(&batch.options, !batch.tags.is_empty())
+            .map_err(|error| Failure::from(error).at(self.address.as_str()))?;
         let batch = Lone {
             batch,
             head: &head,

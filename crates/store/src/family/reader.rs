@@ -1,9 +1,10 @@
 //! Reads the outcomes of children.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gristmill_model::{BatchId, JobError, JobId, JobState, PackedArray, Positions};
+use gristmill_model::limits::PREREQUISITES_BYTES_MAX;
+use gristmill_model::{Awaited, BatchId, JobError, JobId, JobState, PackedArray, Positions};
 use serde_json::value::RawValue;
 
 use crate::family::ChildOutcome;
@@ -19,14 +20,36 @@ pub struct ChildReader {
     kept: Mutex<Kept>,
 }
 
+/// The reason why the outcomes of prerequisites cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnreadPrerequisites {
+    /// The batch is gone.
+    #[error("batch {0} was deleted, such as by a prune, and its outcomes with it")]
+    Deleted(BatchId),
+    /// There are too many bytes.
+    #[error(
+        "the outcomes of the prerequisites have more than {PREREQUISITES_BYTES_MAX} bytes (PREREQUISITES_BYTES_MAX): \
+         let them return less, such as the paths of files"
+    )]
+    TooLarge,
+}
+
 /// Completed jobs with their values.
 type Completed = (Positions, Option<PackedArray>);
 
 /// The completed children that were read last. They never change. Others may be retried.
 #[derive(Debug, Default)]
 struct Kept {
-    by_batch: BTreeMap<BatchId, Vec<Completed>>,
+    by_batch: BTreeMap<BatchId, KeptBatch>,
     bytes: usize,
+}
+
+/// The completed jobs of one batch.
+#[derive(Debug)]
+struct KeptBatch {
+    /// The number of all jobs of the batch.
+    count: u32,
+    reports: Vec<Completed>,
 }
 
 impl Kept {
@@ -37,24 +60,36 @@ impl Kept {
         reports.iter().map(of_report).sum()
     }
 
-    fn keep(&mut self, batch: BatchId, reports: Vec<Completed>) {
+    fn keep(&mut self, batch: BatchId, count: u32, reports: Vec<Completed>) {
+        let jobs: u32 = reports.iter().map(|(positions, _)| positions.len()).sum();
+        assert!(
+            jobs <= count,
+            "{jobs} of the {count} jobs of batch {batch} have completed"
+        );
         self.bytes += Self::bytes_of(&reports);
-        let before = self.by_batch.insert(batch, reports);
-        self.bytes -= before.map_or(0, |before| Self::bytes_of(&before));
+        let before = self.by_batch.insert(batch, KeptBatch { count, reports });
+        self.bytes -= before.map_or(0, |before| Self::bytes_of(&before.reports));
         while self.bytes > KEPT_BYTES_MAX
             && let Some((_, oldest)) = self.by_batch.pop_first()
         {
-            self.bytes -= Self::bytes_of(&oldest);
+            self.bytes -= Self::bytes_of(&oldest.reports);
         }
+        assert!(
+            self.bytes <= KEPT_BYTES_MAX || self.by_batch.is_empty(),
+            "{} bytes of values are kept",
+            self.bytes
+        );
     }
 
-    /// The outcomes of these jobs of a batch, if all of them are kept.
+    /// The outcomes of these jobs of a batch, or of all, if all of them are kept.
     fn outcomes(
         &self,
         batch: BatchId,
-        wanted: &Positions,
+        wanted: Option<&Positions>,
     ) -> Option<Result<BTreeMap<u32, ChildOutcome>, StoreError>> {
-        let reports = self.by_batch.get(&batch)?;
+        let KeptBatch { count, reports } = self.by_batch.get(&batch)?;
+        let all = Positions::all(*count);
+        let wanted = wanted.unwrap_or(&all);
         let mut outcomes = BTreeMap::new();
         for (positions, values) in reports {
             let added = add(
@@ -123,6 +158,44 @@ impl ChildReader {
             .collect())
     }
 
+    /// Reads the outcomes of the prerequisites of a job's batch, in the order in which its submit named their batches. The jobs
+    /// of a batch have the same ones, which are read once as long as they are kept.
+    ///
+    /// # Errors
+    ///
+    /// A prerequisite has been deleted, the outcomes exceed [`PREREQUISITES_BYTES_MAX`], or the store cannot be read.
+    pub async fn prerequisites(
+        &self,
+        store: &dyn Store,
+        job: JobId,
+    ) -> Result<Result<Vec<ChildOutcome>, UnreadPrerequisites>, StoreError> {
+        let Some(details) = store.job(job).await? else {
+            return Ok(Err(UnreadPrerequisites::Deleted(job.batch)));
+        };
+        let mut all = Vec::new();
+        let mut bytes = 0;
+        for Awaited { batch, positions } in details.options.prerequisites {
+            let kept = self.kept().outcomes(batch, positions.as_ref());
+            let read = match kept {
+                Some(outcomes) => outcomes?,
+                None => match self.read(store, batch, positions.as_ref()).await? {
+                    Some(outcomes) => outcomes,
+                    None => return Ok(Err(UnreadPrerequisites::Deleted(batch))),
+                },
+            };
+            bytes += read.values().map(ChildOutcome::weight_bytes).sum::<usize>();
+            if bytes > PREREQUISITES_BYTES_MAX {
+                return Ok(Err(UnreadPrerequisites::TooLarge));
+            }
+            all.extend(read.into_values());
+        }
+        Ok(Ok(all))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The outcomes of these jobs of a batch, as far as they have ended.
     async fn outcomes_of(
         &self,
@@ -130,26 +203,31 @@ impl ChildReader {
         batch: BatchId,
         wanted: &Positions,
     ) -> Result<BTreeMap<u32, ChildOutcome>, StoreError> {
-        let kept = self
-            .kept
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .outcomes(batch, wanted);
-        if let Some(outcomes) = kept {
-            return outcomes;
+        let kept = self.kept().outcomes(batch, Some(wanted));
+        match kept {
+            Some(outcomes) => outcomes,
+            None => Ok(self.read(store, batch, Some(wanted)).await?.unwrap_or_default()),
         }
+    }
+
+    /// Reads the outcomes of these jobs of a batch, or of all, and keeps the values of the whole batch. `None` if the batch does not exist.
+    async fn read(
+        &self,
+        store: &dyn Store,
+        batch: BatchId,
+        wanted: Option<&Positions>,
+    ) -> Result<Option<BTreeMap<u32, ChildOutcome>>, StoreError> {
         let Some(read) = store.outcomes(batch).await? else {
-            return Ok(BTreeMap::new());
+            return Ok(None);
         };
-        let outcomes = ended(&read, wanted)?;
+        let (count, all) = (read.count, Positions::all(read.count));
+        let outcomes = ended(&read, wanted.unwrap_or(&all))?;
+        assert!(outcomes.len() <= count as usize, "a job has one outcome");
         let completed = read.reports.into_iter();
         let completed = completed.filter(|report| report.state == JobState::Completed);
         let completed = completed.map(|report| (report.positions, report.values));
-        self.kept
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .keep(batch, completed.collect());
-        Ok(outcomes)
+        self.kept().keep(batch, count, completed.collect());
+        Ok(Some(outcomes))
     }
 }
 
@@ -228,12 +306,12 @@ mod tests {
     #[test]
     fn kept_outcomes_are_given_only_where_all_are_known() {
         let mut kept = Kept::default();
-        kept.keep(BatchId(1), vec![completed("0-2", "7"), completed("5", "8")]);
+        kept.keep(BatchId(1), 6, vec![completed("0-2", "7"), completed("5", "8")]);
         let value = |outcomes: &BTreeMap<u32, ChildOutcome>, position: u32| {
             outcomes[&position].value.as_ref().unwrap().get().to_owned()
         };
         let outcomes = kept
-            .outcomes(BatchId(1), &"1,5".parse().unwrap())
+            .outcomes(BatchId(1), Some(&"1,5".parse().unwrap()))
             .unwrap()
             .unwrap();
         assert_eq!(outcomes.len(), 2);
@@ -241,8 +319,13 @@ mod tests {
             (value(&outcomes, 1), value(&outcomes, 5)),
             ("7".to_owned(), "8".to_owned())
         );
-        assert!(kept.outcomes(BatchId(1), &"1,4".parse().unwrap()).is_none());
-        assert!(kept.outcomes(BatchId(2), &"1".parse().unwrap()).is_none());
+        let some = |batch, positions: &str| kept.outcomes(BatchId(batch), Some(&positions.parse().unwrap()));
+        assert!(some(1, "1,4").is_none());
+        assert!(some(2, "1").is_none());
+        assert!(kept.outcomes(BatchId(1), None).is_none());
+        let mut kept = Kept::default();
+        kept.keep(BatchId(1), 3, vec![completed("0-2", "7")]);
+        assert_eq!(kept.outcomes(BatchId(1), None).unwrap().unwrap().len(), 3);
     }
 
     #[test]
@@ -250,15 +333,15 @@ mod tests {
         let mut kept = Kept::default();
         let large = "1".repeat(KEPT_BYTES_MAX / 3);
         for batch in 0..10 {
-            kept.keep(BatchId(batch), vec![completed("0", &large)]);
+            kept.keep(BatchId(batch), 1, vec![completed("0", &large)]);
             assert!(kept.bytes <= KEPT_BYTES_MAX);
         }
         assert_eq!(
             kept.by_batch.keys().copied().collect::<Vec<_>>(),
             [BatchId(8), BatchId(9)]
         );
-        kept.keep(BatchId(9), Vec::new());
-        kept.keep(BatchId(8), Vec::new());
+        kept.keep(BatchId(9), 1, Vec::new());
+        kept.keep(BatchId(8), 1, Vec::new());
         assert_eq!(kept.bytes, 0);
     }
 }

@@ -1,20 +1,32 @@
 //! The channel from a running job to its worker.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gristmill_model::limits::{VALUE_BYTES_MAX, WRITES_PER_JOB_MAX};
 use gristmill_model::{
     BatchId, ChildBatch, JobError, JobId, JobLabels, Positions, Progress, ReportWrite, Siblings, Timestamp,
     TraceParent,
 };
+use gristmill_store::ChildOutcome;
+use gristmill_store::family::StepPlace;
 use serde::Serialize;
 
 use crate::handler::micro_batch::{JobOrigin, MicroBatchJob};
 use crate::io::IoCounter;
 use crate::progress::ProgressBoard;
 use crate::signals::Signals;
+use crate::source::{Source, SourceError, SourceErrorKind};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
+
+/// The error of a job whose question about this has no answer.
+fn unread(about: &str, error: &SourceError) -> JobError {
+    let failed = JobError::new(about, error.message.clone());
+    match error.kind {
+        SourceErrorKind::Transient => failed,
+        SourceErrorKind::Unregistered | SourceErrorKind::Fatal => failed.permanent(),
+    }
+}
 
 /// The state that the jobs of one running micro-batch share with their worker.
 #[derive(Debug)]
@@ -24,6 +36,23 @@ pub(crate) struct DeliveryContext {
     pub signals: Signals,
     pub writes: Writes,
     pub siblings: SpawnedSiblings,
+    pub source: JobsSource,
+}
+
+/// The source that the jobs ask. It is known once they run.
+#[derive(Default)]
+pub(crate) struct JobsSource(OnceLock<Arc<dyn Source>>);
+
+impl JobsSource {
+    pub fn set(&self, source: Arc<dyn Source>) {
+        let _ = self.0.set(source);
+    }
+}
+
+impl std::fmt::Debug for JobsSource {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("JobsSource")
+    }
 }
 
 /// A statement, and the data of one job for it.
@@ -304,6 +333,40 @@ impl JobContext {
             .as_ref()
             .filter(|delivery| delivery.siblings.is_used());
         used.is_some_and(|delivery| delivery.siblings.forget(self.job))
+    }
+
+    /// Reads the outcomes of the job's prerequisites, in the order in which its submit named their batches: the values of
+    /// [`after`](gristmill_model::NewBatch::after). They are read from the store when the job asks, once for the jobs of a batch as
+    /// long as the worker keeps them.
+    ///
+    /// # Errors
+    ///
+    /// They exceed [`PREREQUISITES_BYTES_MAX`](gristmill_model::limits::PREREQUISITES_BYTES_MAX), were deleted, or cannot be read.
+    pub async fn prerequisites(&self) -> Result<Vec<ChildOutcome>, JobError> {
+        self.source()?
+            .prerequisites(self.job)
+            .await
+            .map_err(|error| unread("prerequisites", &error))
+    }
+
+    /// Finds the flow that began the job as a step; `None` if no flow did.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub async fn step(&self) -> Result<Option<StepPlace>, JobError> {
+        self.source()?
+            .step(self.job)
+            .await
+            .map_err(|error| unread("flow", &error))
+    }
+
+    fn source(&self) -> Result<&Arc<dyn Source>, JobError> {
+        let source = self
+            .delivery
+            .as_ref()
+            .and_then(|delivery| delivery.source.0.get());
+        source.ok_or_else(|| JobError::new("source", "the handler runs without a worker").permanent())
     }
 
     /// Reports whether the job was cancelled while it runs. Its outcome will be refused, so it should end soon. The

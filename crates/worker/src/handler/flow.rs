@@ -9,9 +9,11 @@
 mod fork;
 mod instance;
 mod memo;
+pub(crate) mod place;
 
 pub use fork::{CannotFork, KeptSteps, StepAt, fork_memo, kept_steps};
 pub use memo::{StepEntry, named_steps};
+pub use place::{name_and_version, step_of};
 
 use std::fmt;
 use std::future::{Future, Pending, pending, poll_fn};

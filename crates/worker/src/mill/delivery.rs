@@ -110,6 +110,7 @@ impl Delivery {
                 signals: Signals::new(shared.cancel_grace),
                 writes: Default::default(),
                 siblings: Default::default(),
+                source: Default::default(),
             }),
             output: shared.output.clone(),
             state: Mutex::new(State {
@@ -206,6 +207,7 @@ impl Delivery {
     /// asks `source` for the outcomes of their children. Without an answer the jobs go back.
     pub async fn run(self: Arc<Self>, handler: Arc<dyn Handler>, source: Arc<dyn Source>) {
         let begun = Instant::now();
+        self.context.source.set(source.clone());
         let ready = tokio::select! {
             ready = self.ready_work(&*source) => ready,
             () = self.context.signals.until(Signals::is_releasing) => Ok(self.work.clone()),

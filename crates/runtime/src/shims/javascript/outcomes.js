@@ -14,7 +14,7 @@ return (async () => {
   const RUN = 2, READY = 17, REFUSED = 18, FINALIZING = 1, LONG = 2, FAR = 4;
   // The parts of the payload of a job that finalizes.
   const FINALIZING_NAMES = ['payload', 'memo', 'outcomes'];
-  const REQUESTS_FD = 3, OUTCOMES_FD = 4, CONTROL_FD = 5, SHIM_FD = 6, BELL_FD = 7;
+  const REQUESTS_FD = 3, OUTCOMES_FD = 4, CONTROL_FD = 5, SHIM_FD = 6, BELL_FD = 7, QUESTIONS_FD = 9, ANSWERS_FD = 10;
   const ERROR_MESSAGE_CHARACTERS_MAX = 4096, PROGRESS_MESSAGE_CHARACTERS_MAX = 400;
   // A job's word on how far it is, at most this often.
   const PROGRESS_EVERY_MS = 10;

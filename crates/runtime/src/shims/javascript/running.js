@@ -8,6 +8,8 @@
   nonce = BigInt(hello.nonce);
   record.writeBigUInt64LE(nonce, 5);
   const outcomes = fs.openSync('/dev/fd/' + OUTCOMES_FD, 'w');
+  const questions = fs.openSync('/dev/fd/' + QUESTIONS_FD, 'w');
+  const answers = fs.openSync('/dev/fd/' + ANSWERS_FD, 'r');
   const { flush, sendJson, exclusively } = makeSender(fs, memory, hello.nonce, outcomes);
   const flushAfterMs = hello.flush_every_ms / 2;
   const values = Buffer.from(memory.values.buffer);
@@ -207,16 +209,66 @@
     return jobs;
   };
 
+  const ABOUT_FLOW = 1, ABOUT_PREREQUISITES = 2;
+  const ANSWER_BYTES_READ = 1 << 16;
+  // The answer to what a job asks about itself, as JSON. It is there in milliseconds; nothing else runs meanwhile.
+  const question = Buffer.alloc(24);
+  let questionsCount = 0n;
+  const ask = (number, about) => {
+    question.writeBigUInt64LE(nonce, 0);
+    question.writeUInt32LE(number, 8);
+    question.writeUInt32LE(about, 12);
+    question.writeBigUInt64LE(++questionsCount, 16);
+    fs.writeSync(questions, question);
+    const read = (size) => {
+      const bytes = Buffer.allocUnsafe(size);
+      for (let end = 0; end < size;) {
+        const got = fs.readSync(answers, bytes, end, Math.min(size - end, ANSWER_BYTES_READ), null);
+        if (got === 0) throw new Error('the worker is gone');
+        end += got;
+      }
+      return bytes;
+    };
+    const head = read(16);
+    const text = read(head.readUInt32LE(0)).toString('utf8');
+    if (head.readUInt32LE(4) !== 0) throw new Error(text);
+    return text;
+  };
+
+  // The flow that began a job as a step: `id`, `name`, `version`, `step` (its name), `key` and `item`, the number of the job in a
+  // map; null for a job that is no step.
+  const flowOfJob = (number) => {
+    const known = JSON.parse(ask(number, ABOUT_FLOW));
+    return known && Object.freeze({ version: null, step: null, key: null, item: null, ...known });
+  };
+
+  // The outcomes of the jobs for which a job waited. They are asked for once for the jobs of a batch in a frame.
+  const prerequisitesOf = (number, batch, frame) => {
+    if (frame.prerequisites?.batch !== batch) {
+      frame.prerequisites = { batch, text: ask(number, ABOUT_PREREQUISITES) };
+    }
+    const outcomes = readPayload(frame.prerequisites.text, null);
+    if (outcomes instanceof Unreadable) throw outcomes.error;
+    return outcomes;
+  };
+
   // Which job runs; null where none does. `id` (such as "42:7": the same on every attempt), `attempt` (from 1), `batch`, `kind` and
   // `queue`; `key` and `group`, null for a job without; `tags`, an object; `deadline`, the seconds since 1970 by which the job has
-  // to have completed, or null; `traceparent`, the trace context of the job, or null.
+  // to have completed, or null; `traceparent`, the trace context of the job, or null; and `flow` and `prerequisites`, which are
+  // asked for when they are used.
   const identity = () => {
     const job = currentJob();
     if (!job) return null;
     const { frame } = job;
     if (typeof frame.identity === 'string') frame.identity = knownJobs(JSON.parse(frame.identity));
-    const known = frame.identity[job.number - frame.first];
-    return Object.freeze({ ...known, tags: Object.freeze(Object.fromEntries(known.tags)) });
+    const { number } = job;
+    const known = frame.identity[number - frame.first];
+    const told = { ...known, tags: Object.freeze(Object.fromEntries(known.tags)) };
+    Object.defineProperties(told, {
+      flow: { get: () => flowOfJob(number) },
+      prerequisites: { get: () => prerequisitesOf(number, known.batch, frame) },
+    });
+    return Object.freeze(told);
   };
 
   // Calls the script's finalize with payload, memo and the outcomes of the children.

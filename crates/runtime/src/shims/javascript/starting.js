@@ -29,7 +29,7 @@
 
   // What the script starts must not get our pipes.
   const closeInherited = () => {
-    const fds = [REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD, BELL_FD];
+    const fds = [REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD, BELL_FD, QUESTIONS_FD, ANSWERS_FD];
     if (globalThis.Deno) {
       // Deno numbers its files by itself; the descriptors can be reached only through the C library.
       try {

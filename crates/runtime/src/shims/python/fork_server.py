@@ -6,7 +6,7 @@
 FORKS_FD = 8
 FORK, REAP = 1, 2
 # The numbers of the descriptors in a child, in the order in which they come with FORK.
-CHILD_FDS = (1, REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, BELL_FD)
+CHILD_FDS = (1, REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, BELL_FD, QUESTIONS_FD, ANSWERS_FD)
 # Modules of the Python package that only define functions and classes, as standard modules do.
 PACKAGE_MODULES = ("gristmill._app", "gristmill._process", "gristmill._packing")
 

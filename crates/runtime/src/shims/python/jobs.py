@@ -45,7 +45,7 @@ class Frame:
     """The jobs of one run frame. Whoever gets a job from `jobs` owns it: those who run jobs, or the thread that takes back
     what has not begun. One call of this iterator is one operation under the interpreter's lock."""
 
-    __slots__ = ("first", "end", "jobs", "main", "timeout_s", "identity", "ids", "known")
+    __slots__ = ("first", "end", "jobs", "main", "timeout_s", "identity", "ids", "known", "prerequisites")
 
     def __init__(self, first, payloads, main, timeout_ms, identity):
         self.first = first
@@ -56,6 +56,74 @@ class Frame:
         # JSON. The first question for `ids` or `known` reads it.
         self.identity = identity
         self.ids = self.known = None
+        # The batch of the job that asked last for its prerequisites, and their outcomes as JSON, for the jobs of that batch.
+        self.prerequisites = (None, None)
+
+
+class Desk:
+    """Asks what running jobs want to know about themselves, one question at a time."""
+
+    def __init__(self, nonce):
+        self.nonce = nonce
+        self.process_id = os.getpid()
+        self.lock = threading.Lock()
+        self.mark = 0
+        # What has arrived of answers, those to questions that were given up included.
+        self.arrived = bytearray()
+
+    def ask(self, number, about):
+        """The answer, as JSON."""
+        check_process(self.process_id)
+        with self.lock:
+            self.mark += 1
+            os.write(QUESTIONS_FD, struct.pack("<QIIQ", self.nonce, number, about, self.mark))
+            is_failure, text = self.answer()
+        if is_failure:
+            raise RuntimeError(text)
+        return text
+
+    def answer(self):
+        arrived = self.arrived
+        while True:
+            size, is_failure, mark = struct.unpack_from("<IIQ", arrived) if len(arrived) >= 16 else (0, 0, None)
+            if mark is not None and len(arrived) >= 16 + size:
+                text = str(arrived[16 : 16 + size], "utf-8")
+                del arrived[: 16 + size]
+                if mark == self.mark:
+                    return is_failure, text
+                continue
+            got = os.read(ANSWERS_FD, ANSWER_BYTES_READ)
+            if not got:
+                raise RuntimeError("the worker is gone")
+            arrived += got
+
+
+# `types.SimpleNamespace`, without an import.
+Namespace = type(sys.implementation)
+
+
+class RunningJob(Namespace):
+    """What a job knows of itself."""
+
+    __slots__ = ("asks",)
+
+    @property
+    def flow(self):
+        """The flow that began the job as a step: `id`, `name`, `version`, `step` (its name), `key` and `item`, the number of the
+        job in a map; None for a job that is no step."""
+        desk, number, _ = self.asks
+        known = json.loads(desk.ask(number, ABOUT_FLOW))
+        return known and Namespace(**dict(dict.fromkeys(("version", "step", "key", "item")), **known))
+
+    @property
+    def prerequisites(self):
+        """The outcomes of the jobs for which the job waited, as dicts of `job`, `state`, and `value` or `error`."""
+        desk, number, frame = self.asks
+        batch, text = frame.prerequisites
+        if batch != self.batch:
+            text = desk.ask(number, ABOUT_PREREQUISITES)
+            frame.prerequisites = (self.batch, text)
+        return json.loads(text, parse_float=finite)
 
 
 def each(positions):

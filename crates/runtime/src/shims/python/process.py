@@ -18,6 +18,7 @@ class Process:
         page.madvise(mmap.MADV_DONTFORK)
         self.words = memoryview(page).cast("I")
         self.outbox = Outbox(requests.nonce, self.words)
+        self.desk = Desk(requests.nonce)
         # Not empty in a fork of this process.
         self.forked = []
         # The frame whose jobs are to begin. Whoever changes it holds the lock.
@@ -107,17 +108,19 @@ class Process:
     def identity(self):
         """Which job runs; None where none does. It has the attributes `id` (such as "42:7": the same on every attempt), `attempt`
         (from 1), `batch`, `kind` and `queue`; `key` and `group`, which are None for a job without; `tags`, a dict; `deadline`,
-        the time.time() by which the job has to have completed, or None; and `traceparent`, the trace context of the job, or None."""
-        import types
-
+        the time.time() by which the job has to have completed, or None; `traceparent`, the trace context of the job, or None; and
+        `flow` and `prerequisites`, which are asked for at their first use."""
         job = self.current_job()
         if job is None:
             return None
         frame = job.frame or self.frame
         if frame.known is None:
             frame.known = known_jobs(json.loads(frame.identity))
-        known, tags = frame.known[self.number_of(job) - frame.first]
-        return types.SimpleNamespace(tags=dict(tags), **known)
+        number = self.number_of(job)
+        known, tags = frame.known[number - frame.first]
+        running = RunningJob(tags=dict(tags), **known)
+        running.asks = (self.desk, number, frame)
+        return running
 
     def job_id(self):
         """The id of the running job alone."""
@@ -599,7 +602,7 @@ class Process:
         # The page, which is not mapped here: freed, it would take with it what came to lie there.
         self.forked.append(self.words)
         self.words = self.outbox.words = memoryview(bytearray(64)).cast("I")
-        for fd in (REQUESTS_FD, OUTCOMES_FD, BELL_FD, CONTROL_FD):
+        for fd in (REQUESTS_FD, OUTCOMES_FD, BELL_FD, CONTROL_FD, QUESTIONS_FD, ANSWERS_FD):
             try:
                 os.close(fd)
             except OSError:

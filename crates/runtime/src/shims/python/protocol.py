@@ -11,9 +11,12 @@ import sys
 import threading
 import time
 
-REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD, BELL_FD = 3, 4, 5, 6, 7
+REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD, BELL_FD, QUESTIONS_FD, ANSWERS_FD = 3, 4, 5, 6, 7, 9, 10
 HELLO, RUN, READY, REFUSED, OUTCOMES = 1, 2, 17, 18, 19
 FINALIZING, FAR = 1, 4
+# What a job asks about itself.
+ABOUT_FLOW, ABOUT_PREREQUISITES = 1, 2
+ANSWER_BYTES_READ = 1 << 16
 # Words of the control page, and how well this process keeps BEGUN.
 LIMIT, QUESTIONS, OVERDUE, BEGUN, MANNER = 0, 1, 2, 3, 4
 BEGUN_TO, BEGUN_LAST = 1, 2

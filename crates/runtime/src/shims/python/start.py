@@ -40,7 +40,7 @@ def own_files():
 
 def serve_requests():
     """Runs jobs until there are no more requests; the process, if it has read anything."""
-    for fd in (REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, BELL_FD):
+    for fd in (REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, BELL_FD, QUESTIONS_FD, ANSWERS_FD):
         os.set_inheritable(fd, False)
     requests = Requests()
     request = None

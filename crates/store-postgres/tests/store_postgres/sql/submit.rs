@@ -206,6 +206,7 @@ async fn options_are_kept() {
     let options = BatchOptions {
         group: None,
         hooks: None,
+        prerequisites: Vec::new(),
         priority: i16::MIN,
         run_at: Some(run_at),
         expires_at: Some(Timestamp(4_102_531_200_000)),
@@ -398,6 +399,18 @@ async fn jobs_wait_for_others() {
         async move { store.job(id).await.unwrap().unwrap().row.state }
     };
     assert_eq!(state(&part[0]).await, JobState::Blocked);
+    let kept = case.store.job(id_of(&both[0])).await.unwrap().unwrap().options;
+    let kept: Vec<_> = kept
+        .prerequisites
+        .iter()
+        .map(|one| (one.batch, one.positions.clone()))
+        .collect();
+    assert_eq!(
+        kept,
+        [(first, None), (id_of(&part[0]).batch, Some(positions("0")))]
+    );
+    let kept = case.store.job(id_of(&part[0])).await.unwrap().unwrap().options;
+    assert_eq!(kept.prerequisites[0].positions, Some(positions("0,2")));
     let worker = worker(&case.store).await;
     let lease = claim(&case.store, worker, 3).await.unwrap();
     let done = completed_at(&lease.slices[0], &positions("0,2"));
