@@ -1,6 +1,7 @@
 """The command line: `gristmill` and `python -m gristmill`.
 
-`gristmill worker MODULE:APP` runs the jobs of an application in Python. All else is the program that the wheel carries.
+`gristmill worker MODULE:APP` runs the jobs of an application in Python, and `gristmill flow upgrade MODULE:APP FLOW` replays its
+flows. All else is the program that the wheel carries.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from ._app import App
+    from ._flow.upgrade import Upgraded
 
 _APPLICATION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -21,6 +23,8 @@ def main() -> int:
     arguments = sys.argv[1:]
     if arguments[:1] == ["worker"] and any(_is_application(word) for word in arguments[1:]):
         return work(arguments[1:])
+    if arguments[:2] == ["flow", "upgrade"]:
+        return upgrade(arguments[2:])
     if arguments[:1] == ["worker"]:
         if {"-h", "--help"} & set(arguments):
             print("For the jobs of an application in Python: gristmill worker MODULE:APP --help\n", flush=True)
@@ -80,6 +84,71 @@ def work(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def upgrade(arguments: list[str]) -> int:
+    """Runs `gristmill flow upgrade MODULE:APP FLOW`."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="gristmill flow upgrade",
+        description="Replays flows that have not ended against new code, without running any step. Those that the code fits go on by"
+        " it. The others are printed and held: paused by the reason `upgrade`, until a later upgrade finds that its code fits them,"
+        " or `gristmill resume`. Run it before workers with the new code start.",
+        epilog="Exit status: 0 if the code fits all; 1 if some are held, or would be; 2 if the request is wrong. "
+        "Example: gristmill flow upgrade shop:app order --from 1 --dry-run",
+    )
+    parser.add_argument("application", metavar="MODULE:APP", help="where the application is, such as shop:app")
+    parser.add_argument("flow", metavar="FLOW", help="the name of the flow")
+    parser.add_argument("flows", metavar="JOB", nargs="*", help="only these instances, such as 42:7; all by default")
+    parser.add_argument("--from", required=True, dest="version", metavar="VERSION", help="the version of the instances")
+    parser.add_argument("--dry-run", action="store_true", help="only print which would be held")
+    parser.add_argument("--json", action="store_true", help="print one JSON line for each instance that is held")
+    options = parser.parse_args(arguments)
+    try:
+        app = find_application(options.application)
+    except SystemExit as error:
+        parser.error(str(error.code).removeprefix("error: "))
+    from ._flow.job import FlowJob
+
+    name = f"{options.flow}@{options.version}" if options.version else options.flow
+    job = app.jobs.get(name)
+    if not isinstance(job, FlowJob):
+        flows = sorted(name for name, job in app.jobs.items() if isinstance(job, FlowJob))
+        known = f"the application has {', '.join(flows)}" if flows else "the application has no flows"
+        parser.error(f"no flow of the application goes on with {name!r}: name the version in upgrades= of the flow; {known}")
+    from ._errors import GristmillError
+
+    try:
+        told = job.upgrade(*options.flows, dry_run=options.dry_run)
+    except (GristmillError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"interrupted: instances of {name} may be paused; run the command again", file=sys.stderr)
+        return 130
+    try:
+        _print_upgraded(name, told, options.dry_run, options.json)
+    except BrokenPipeError:
+        # Python writes what is left at its end, which would fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1 if told.differences or told.running else 0
+
+
+def _print_upgraded(name: str, told: Upgraded, is_dry: bool, as_json: bool) -> None:
+    import json
+
+    rows: list[tuple[str, str, list[str]]] = [*told.differences, *((flow, "it runs, and was not replayed", []) for flow in told.running)]
+    for flow, problem, unused in rows:
+        if as_json:
+            print(json.dumps({"flow": flow, "problem": problem, "unused": unused}))
+        else:
+            print(flow, problem, *([f"(not asked for up to there: {', '.join(unused)})"] if unused else []))
+    held = len(rows)
+    fit = told.instances - len(told.differences)
+    words = ("would go on", "would be held") if is_dry else ("go on", "are held, paused by the reason `upgrade`")
+    print(f"{name}: {fit:,} {words[0]}, {held:,} {words[1]}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
 
 
 def find_application(place: str) -> App:

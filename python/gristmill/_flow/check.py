@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._operations.requests import ask
@@ -50,17 +51,21 @@ def check(job: FlowJob[Any], flows: tuple[str | Handle[Any], ...], version: str 
     named = map(str, flows) if flows else (row.id for row in app.find(job=kind, states=OPEN))
     count = 0
     differences: list[Difference] = []
+    for portion in replayed(job, named):
+        count += len(portion)
+        differences.extend(difference for difference in portion if difference is not None)
+    return Checked(count, differences)
+
+
+def replayed(job: FlowJob[Any], flows: Iterable[str]) -> Iterator[list[Difference | None]]:
+    """Replays instances, a request at a time: of each instance the difference, or None where the code fits it."""
+    named = iter(flows)
     left: list[str] = []
     while portion := left + list(itertools.islice(named, MEMOS_PER_REQUEST - len(left))):
-        answer = ask(app.engine(), "flow_memos", {"jobs": portion})
+        answer = ask(job.app.engine(), "flow_memos", {"jobs": portion})
         # Those for which the answer had no room.
         left = answer.get("left", [])
-        for kept in answer["flows"]:
-            count += 1
-            difference = _replayed(job, kept)
-            if difference is not None:
-                differences.append(difference)
-    return Checked(count, differences)
+        yield [_replayed(job, kept) for kept in answer["flows"]]
 
 
 def _replayed(job: FlowJob[Any], kept: dict[str, Any]) -> Difference | None:

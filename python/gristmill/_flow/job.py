@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .._app import App
     from .._handle import Handle
     from .check import Checked
+    from .upgrade import Upgraded
 
 R = TypeVar("R")
 
@@ -101,6 +102,28 @@ class FlowJob(Job[..., R]):
         from .check import check
 
         return check(self, flows, version)
+
+    def upgrade(self, *flows: str | Handle[Any], version: str | None = None, dry_run: bool = False) -> Upgraded:
+        """Lets this code go on with instances of an older version, which it names in `upgrades=`: with these, or all that have not
+        ended. Each is replayed as `check` does it. Those that the code fits go on. The others are held: paused by the reason
+        "upgrade", until they are resumed, or a later upgrade finds that its code fits them. With `dry_run`, nothing is changed.
+
+        Meanwhile all of them are paused. An upgrade that is interrupted leaves them so; call it again.
+
+        >>> import gristmill
+        >>> from gristmill.testing import temporary_store
+        >>> app = gristmill.App("jobs.db")
+        >>> @app.flow(name="wait", version="1")
+        ... async def before(flow, number: int) -> int:
+        ...     return number + await flow.event("go")
+        >>> with temporary_store(app):
+        ...     handle = before.submit(1)
+        ...     before.upgrade()
+        Upgraded(instances=1, differences=[], running=[])
+        """
+        from .upgrade import upgrade
+
+        return upgrade(self, flows, version, dry_run)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_program": None, "_run": None}

@@ -21,6 +21,7 @@ Examples:
   gristmill flow show 42:7
   gristmill flow event 42:7 approve '{\"by\":\"Ada\"}'
   gristmill flow fork 42:7 --from embed
+  gristmill flow upgrade shop:app order --from 1 --dry-run
   gristmill flow cancel 42:7";
 
 /// `gristmill flow`.
@@ -46,6 +47,9 @@ pub enum FlowCommand {
     Event(FlowEventArguments),
     /// Start new instances that have the steps of ended ones up to a step
     Fork(FlowForkArguments),
+    /// Let new code in Python go on with the instances of a version that it fits, and hold the others
+    #[command(after_help = UPGRADE_HELP)]
+    Upgrade(FlowUpgradeArguments),
     /// Cancel flows that have not ended, and their open steps
     #[command(after_help = CANCEL_HELP)]
     Cancel(ChangeArguments),
@@ -60,6 +64,20 @@ These are the options of `gristmill submit`.
 
 Exit status: 0 if all flows are submitted; 1 if some items are unreadable, and their flows are submitted as failed; 2 if
 nothing is submitted, or only what the message says.";
+
+const UPGRADE_HELP: &str = "\
+This is a command of the Python package, because it replays the flows of an application in Python:
+
+  python -m gristmill flow upgrade --help
+  python -m gristmill flow upgrade shop:app order --from 1 --dry-run";
+
+/// `gristmill flow upgrade`, which the Python package runs.
+#[derive(Debug, Args)]
+pub struct FlowUpgradeArguments {
+    /// The arguments of the package's command
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub arguments: Vec<String>,
+}
 
 const CANCEL_HELP: &str = "\
 Examples:

@@ -24,6 +24,11 @@ pub async fn flow(arguments: FlowArguments) -> anyhow::Result<Exit> {
         FlowCommand::Show(arguments) => show::show(arguments).await,
         FlowCommand::Event(arguments) => event::event(arguments).await,
         FlowCommand::Fork(arguments) => fork::fork(arguments).await,
+        FlowCommand::Upgrade(arguments) => anyhow::bail!(
+            "`gristmill flow upgrade` replays the flows of an application in Python, and this program has none: run `python -m \
+             gristmill flow upgrade {}` where the package is installed",
+            arguments.arguments.join(" ")
+        ),
         FlowCommand::Cancel(arguments) => change::change_jobs(arguments, Change::Cancel).await,
     }
 }
