@@ -26,7 +26,7 @@ mod writer;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
@@ -69,10 +69,7 @@ use crate::transaction::Transaction;
 use crate::worker::steady_clock::Clocks;
 pub use crate::worker::steady_clock::SteadyClock;
 use crate::writer::hand_over::HandOver;
-use crate::writer::operation::{Durability, Operation, Reply, Work, WriterReply, weight_of};
-
-/// The approximate size of a small operation in the writer's queue. Bytes.
-const OPERATION_BYTES: usize = 200;
+use crate::writer::operation::{Durability, OPERATION_BYTES, Operation, Reply, Work, WriterReply, weight_of};
 
 /// A store in one SQLite file. Dropping it writes out its queue, like [`close`](Store::close).
 pub struct SqliteStore {
@@ -184,7 +181,7 @@ impl SqliteStore {
     /// Makes the writer give back jobs that nobody waits for any more.
     fn give_back(&self, unclaimed: Unclaimed) {
         if let Some(writer) = &self.hand_over {
-            writer.give_back(Operation::Work(Work::give_back(unclaimed)), OPERATION_BYTES);
+            writer.give_back(unclaimed);
         }
     }
 
@@ -208,24 +205,6 @@ impl SqliteStore {
             self.quarantine(*batch).await;
         }
         answer
-    }
-
-    fn take_writer(&self) -> Option<JoinHandle<()>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl Drop for SqliteStore {
-    fn drop(&mut self) {
-        self.ended.close();
-        self.readers.refuse();
-        // Without submitters, the writer completes its queue and ends.
-        self.hand_over = None;
-        if let Some(writer) = self.take_writer()
-            && writer.join().is_err()
-        {
-            tracing::error!(path = %self.path.display(), "the store's writer panicked");
-        }
     }
 }
 
@@ -674,27 +653,6 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        if self.read_only.is_some() {
-            self.ended.close();
-            self.readers.close().await;
-            return Ok(());
-        }
-        // The counts that only the writer has would be lost with it.
-        let recorded = self.record(BatchStats::default()).await;
-        self.ended.close();
-        // The writer's connection is closed last: SQLite then moves the log into the file and removes it.
-        self.readers.close().await;
-        let closed = self.hand_over(Operation::Close, 0).await;
-        if let Some(writer) = self.take_writer() {
-            // The thread has replied and has nothing left to do; joining it makes sure that the file is closed.
-            let joined = tokio::task::spawn_blocking(move || writer.join()).await;
-            if !matches!(joined, Ok(Ok(()))) {
-                return Err(StoreError::Database("the store's writer panicked".to_owned()));
-            }
-        }
-        match recorded.and(closed.map(|_| ())) {
-            Ok(()) | Err(StoreError::Closed) => Ok(()),
-            Err(error) => Err(error),
-        }
+        self.end().await
     }
 }

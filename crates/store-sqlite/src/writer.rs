@@ -14,6 +14,7 @@
 //! 3. Where the transaction as a whole cannot be committed (a full disk): each in a transaction of its
 //!    own, so that every operation gets its own answer, and what fits is done.
 
+mod close;
 pub(crate) mod hand_over;
 pub(crate) mod merge;
 pub(crate) mod operation;
@@ -135,9 +136,10 @@ enum Stop {
 }
 
 impl Writer {
-    /// Carries out an operation of a lone caller, in its thread. `None` if another process writes at the moment: that is worth a
-    /// wait only where no caller's thread is held up.
-    pub fn serve_alone(&mut self, operation: &Operation) -> Option<WriterReply> {
+    /// Carries out an operation of a lone caller, in its thread: the reply, and the claims that nobody waits for any more, which
+    /// the writer's thread gives back. `None` if another process writes at the moment: that is worth a wait only where no
+    /// caller's thread is held up.
+    pub fn serve_alone(&mut self, operation: &Operation) -> Option<(WriterReply, Vec<Unclaimed>)> {
         let unit = match operation {
             Operation::Single(single) => Unit::Singles(std::slice::from_ref(single)),
             Operation::Work(work) => Unit::Work(work),
@@ -154,10 +156,13 @@ impl Writer {
         wait(self, 0);
         let (mut replies, unclaimed) = self.serve(&[unit]);
         wait(self, self.busy_timeout_ms);
-        self.give_back(unclaimed);
-        replies
-            .pop()
-            .filter(|reply| !matches!(reply, Err(StoreError::Locked { .. })))
+        let reply = replies.pop()?;
+        let is_locked = matches!(reply, Err(StoreError::Locked { .. }));
+        assert!(
+            !is_locked || unclaimed.is_empty(),
+            "nothing is claimed without a transaction"
+        );
+        (!is_locked).then_some((reply, unclaimed))
     }
 
     /// Carries out the units of a group in the writer's thread, which may wait for the disk.
@@ -182,7 +187,7 @@ impl Writer {
     /// Carries out the units and hands over what was claimed for workers that wait: the replies, and the claims that nobody
     /// waits for any more.
     fn serve(&mut self, units: &[Unit<'_>]) -> (Vec<WriterReply>, Vec<Unclaimed>) {
-        let mut outcome = self.carry_out(units);
+        let mut outcome = self.carry_out_or_roll_back(units);
         let mut unclaimed = Vec::new();
         for (waiting, exchanged) in outcome.handed_over.drain(..) {
             unclaimed.extend(waiting.answer(exchanged));
@@ -191,6 +196,17 @@ impl Writer {
             (self.on_work)();
         }
         (outcome.replies, unclaimed)
+    }
+
+    /// Carries out the units. A panic outside of an operation, such as one of the clock, fails them and leaves the writer as it
+    /// was: without this, the panic of one caller would close the store for all.
+    fn carry_out_or_roll_back(&mut self, units: &[Unit<'_>]) -> Outcome {
+        let carry_out = AssertUnwindSafe(|| self.carry_out(units));
+        catch_unwind(carry_out).unwrap_or_else(|panic| {
+            let error = StoreError::Panicked(gristmill_store::rules::panic_text(&*panic));
+            let (Stop::CannotBegin(error) | Stop::RolledBack(error)) = self.roll_back(error);
+            Outcome::failed(units, &error)
+        })
     }
 
     fn carry_out(&mut self, units: &[Unit<'_>]) -> Outcome {
@@ -381,7 +397,7 @@ impl Writer {
         // Each round removes at least one waiting worker, so the loop ends.
         while let Some(one) = unclaimed.pop() {
             let work = Work::give_back(one);
-            let mut outcome = self.carry_out(&[Unit::Work(&work)]);
+            let mut outcome = self.carry_out_or_roll_back(&[Unit::Work(&work)]);
             for (waiting, exchanged) in outcome.handed_over.drain(..) {
                 unclaimed.extend(waiting.answer(exchanged));
             }

@@ -15,7 +15,7 @@ use gristmill_model::limits::{
     TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
 use gristmill_store::StoreError;
-use gristmill_store::rules::waiting::WaitingWorkers;
+use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
 use gristmill_store::wakeups::WorkCounter;
 use rusqlite::Connection;
 
@@ -24,7 +24,7 @@ use crate::open::place::OpenFiles;
 use crate::options::{SqliteOptions, Synchronous};
 use crate::submit::last_submit;
 use crate::transaction::Memory;
-use crate::writer::operation::{Operation, WriterReply};
+use crate::writer::operation::{OPERATION_BYTES, Operation, Work, WriterReply};
 use crate::writer::{Writer, run};
 
 /// How often a lone caller looks for the reply before it releases its thread. A look with its pauses takes 0.1 to 0.2
@@ -146,8 +146,10 @@ impl HandOver {
         let under_way = UnderWay::new(&self.under_way);
         let is_short = matches!(operation, Operation::Single(_)) && bytes <= ALONE_BYTES_MAX;
         if self.is_lone(&under_way, is_short).await
-            && let Some(Some(reply)) = self.seat.try_work(|writer| writer.serve_alone(&operation))
+            && let Some(Some((reply, unclaimed))) =
+                self.seat.try_work(|writer| writer.serve_alone(&operation))
         {
+            unclaimed.into_iter().for_each(|one| self.give_back(one));
             return reply;
         }
         let reply = match self.submitter.enqueue(operation, bytes) {
@@ -186,14 +188,15 @@ impl HandOver {
         self.under_way.load(Ordering::Relaxed) == 1
     }
 
-    /// Hands over an operation for whose reply nobody waits. If the queue is full, a task waits for space; without a
-    /// runtime, the worker's jobs come back once it has ended.
-    pub fn give_back(&self, operation: Operation, bytes: usize) {
-        if let Err(EnqueueError::Full(operation)) = self.submitter.enqueue(operation, bytes)
+    /// Makes the writer's thread give back jobs that nobody waits for any more. If the queue is full, a task waits for space;
+    /// without a runtime, the worker's jobs come back once it has ended.
+    pub fn give_back(&self, unclaimed: Unclaimed) {
+        let operation = Operation::Work(Work::give_back(unclaimed));
+        if let Err(EnqueueError::Full(operation)) = self.submitter.enqueue(operation, OPERATION_BYTES)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let submitter = self.submitter.clone();
-            runtime.spawn(async move { submitter.submit(operation, bytes).await });
+            runtime.spawn(async move { submitter.submit(operation, OPERATION_BYTES).await });
         }
     }
 

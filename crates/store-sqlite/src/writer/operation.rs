@@ -15,6 +15,9 @@ pub(crate) type Answer = Box<dyn Any + Send>;
 /// The code of an operation. It can run again if its transaction fails.
 pub(crate) type Run = Box<dyn Fn(&mut Transaction<'_>) -> Result<Answer> + Send>;
 
+/// The approximate size of a small operation in the writer's queue. Bytes.
+pub(crate) const OPERATION_BYTES: usize = 200;
+
 /// An operation.
 pub(crate) struct Work {
     pub run: Run,

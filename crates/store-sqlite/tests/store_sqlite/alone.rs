@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::thread::ThreadId;
 
 use futures::FutureExt;
 use futures::future::join_all;
+use gristmill_model::JobState;
 use gristmill_model::{Clock, JobId, Timestamp};
-use gristmill_store::{JobFilter, Store, StoreError};
+use gristmill_store::{Exchanged, JobFilter, Store, StoreError, WorkSeen};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use rusqlite::Connection;
@@ -144,4 +147,113 @@ fn callers_of_many_threads_get_their_own_jobs_until_the_store_is_closed() {
     let store = open(folder.path(), Arc::default(), Synchronous::Normal);
     let stored = runtime.block_on(store.counts(&JobFilter::default())).unwrap();
     assert_eq!(stored.total(), acknowledged.len() as u64);
+}
+
+/// A clock that does something when it is asked for the nth time from now on.
+#[derive(Default)]
+struct Trap(Mutex<Option<(u32, Box<dyn FnOnce() + Send>)>>);
+
+impl std::fmt::Debug for Trap {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Trap")
+    }
+}
+
+impl Trap {
+    fn set(&self, asked: u32, action: impl FnOnce() + Send + 'static) {
+        *self.0.lock().unwrap() = Some((asked, Box::new(action)));
+    }
+}
+
+impl Clock for Trap {
+    fn now(&self) -> Timestamp {
+        let mut trap = self.0.lock().unwrap();
+        let action = match trap.take() {
+            Some((1, action)) => Some(action),
+            Some((asked, action)) => {
+                *trap = Some((asked - 1, action));
+                None
+            }
+            None => None,
+        };
+        drop(trap);
+        if let Some(action) = action {
+            action();
+        }
+        Timestamp(1_000_000)
+    }
+}
+
+fn open_with(folder: &Path, clock: Arc<Trap>, synchronous: Synchronous) -> Arc<SqliteStore> {
+    let options = SqliteOptions {
+        synchronous,
+        ..SqliteOptions::new(clock, 1)
+    };
+    Arc::new(SqliteStore::open(folder.join("jobs.db"), options).unwrap())
+}
+
+#[tokio::test]
+async fn a_panic_of_the_clock_fails_one_submit_and_no_other() {
+    for synchronous in [Synchronous::Normal, Synchronous::Full] {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(Trap::default());
+        let store = open_with(folder.path(), clock.clone(), synchronous);
+        submit_singly(&store).await;
+        clock.set(1, || panic!("the clock stands still"));
+        let failed = store.submit_one(batch(1)).await;
+        assert!(
+            matches!(&failed, Err(StoreError::Panicked(text)) if text.contains("stands still")),
+            "{failed:?}"
+        );
+        store.submit_one(batch(1)).await.unwrap();
+        assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 21);
+        store.close().await.unwrap();
+    }
+}
+
+/// Locks the file when it is woken.
+struct Locking(Mutex<Connection>);
+
+impl Wake for Locking {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().unwrap().execute_batch("BEGIN IMMEDIATE").unwrap();
+    }
+}
+
+/// The worker leaves while the submit claims for it, and another process writes right after that.
+#[tokio::test]
+async fn a_lone_caller_leaves_it_to_the_writer_to_give_claims_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(Trap::default());
+    let store = open_with(folder.path(), clock.clone(), Synchronous::Normal);
+    let worker = worker(&*store).await;
+    submit_singly(&store).await;
+    while claim(&*store, worker, 100).await.is_some() {}
+    submit_singly(&store).await;
+    while claim(&*store, worker, 100).await.is_some() {}
+    let claiming = store.clone();
+    let mut waiting: Pin<Box<dyn Future<Output = Option<Exchanged>> + Send>> = Box::pin(async move {
+        let seen = WorkSeen::default();
+        claiming.wait_for_claim(worker, want(1), &seen).await;
+        claiming.wait_for_claim(worker, want(1), &seen).await
+    });
+    assert!((&mut waiting).now_or_never().is_none());
+    let other = Arc::new(Locking(Mutex::new(
+        Connection::open(folder.path().join("jobs.db")).unwrap(),
+    )));
+    let seen = WorkSeen::default();
+    store.wait_for_work(&seen).await;
+    let mut work = store.wait_for_work(&seen);
+    let waker = Waker::from(other.clone());
+    assert!(work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    // The transaction, its submit and its claim ask for the time.
+    clock.set(3, move || drop(waiting));
+    let job = store.submit_one(batch(1)).await.unwrap();
+    // The claim is still there, and the caller goes on.
+    other.0.lock().unwrap().execute_batch("COMMIT").unwrap();
+    drop(work);
+    store.close().await.unwrap();
+    drop(store);
+    let store = open_with(folder.path(), clock, Synchronous::Normal);
+    assert_eq!(states(&*store, job.batch).await, [JobState::Waiting]);
 }
