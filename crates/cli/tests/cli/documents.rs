@@ -49,6 +49,7 @@ documents! {
     memory: "docs/memory.md",
     migrations: "docs/migrations.md",
     operations: "docs/operations.md",
+    progress: "docs/progress.md",
     queues: "docs/queues.md",
     rust: "docs/rust.md",
     scheduling: "docs/scheduling.md",
