@@ -78,7 +78,7 @@ impl Transaction {
                     self.settle(ended).await?;
                     self.freed();
                 }
-                Change::Retry | Change::Resume { .. } => self.writes.woke = true,
+                Change::Retry | Change::Resume { .. } => self.writes.news.woke = true,
                 Change::Discard | Change::Prioritise(_) | Change::Pause { .. } => {}
             }
         }
@@ -210,6 +210,7 @@ impl Transaction {
         states: &[&str],
         ended: &mut Ended,
     ) -> Result<u64> {
+        self.writes.news.changed_slices = true;
         let others = params(change);
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&batches, &meant, &states, &self.now.0];
         params.extend(others.iter().map(|param| &**param as &(dyn ToSql + Sync)));

@@ -14,7 +14,7 @@ pub(crate) mod held;
 pub(crate) mod quarantine;
 pub(crate) mod slice;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
 use gristmill_model::{Timestamp, WorkerId};
@@ -136,6 +136,8 @@ pub(crate) struct Claimed {
     pub next_at: Option<Timestamp>,
     /// Whether limits hold jobs back until others end.
     pub limited: bool,
+    /// The number of its jobs that this transaction has made claimable.
+    pub jobs_new: u64,
 }
 
 /// A claim in progress.
@@ -146,6 +148,8 @@ struct Claim {
     /// The found slices, by place in line.
     found: BTreeMap<(Place, i64), Slice>,
     seen: Vec<i64>,
+    /// The found slices that this transaction has made.
+    new: HashSet<i64>,
     /// Whether other transactions have locked some of the found slices.
     passed_over: bool,
     /// The aging of the lanes whose jobs age.
@@ -283,7 +287,7 @@ impl Transaction {
         }
         round.remember(&self.cache);
         self.cache.remember_keeping_up(claim.has_room());
-        claimed.taken = claim.take();
+        (claimed.taken, claimed.jobs_new) = claim.take();
         self.hold(worker, lease, &claimed.taken);
         Ok(claimed)
     }
@@ -413,6 +417,7 @@ impl Claim {
             bytes: 0,
             found: BTreeMap::new(),
             seen: Vec::new(),
+            new: HashSet::new(),
             passed_over: false,
             agings: HashMap::new(),
             now,
@@ -443,6 +448,9 @@ impl Claim {
                 continue;
             }
             let slice = Slice::read(row, 1)?;
+            if row.try_get(14)? {
+                self.new.insert(slice.id);
+            }
             let first = slice.positions.first().unwrap_or(0);
             self.jobs += slice.positions.len();
             self.bytes += u64::from(slice.positions.len()) * u64::from(slice.job_bytes);
@@ -458,8 +466,9 @@ impl Claim {
         Ok(looked_at == rows.len() as i64 && looked_at < i64::from(slices_max))
     }
 
-    /// Cuts the found slices to the wanted number of jobs.
-    fn take(self) -> Vec<Taken> {
+    /// Cuts the found slices to the wanted number of jobs. Also returns how many of these jobs this transaction has made
+    /// claimable.
+    fn take(self) -> (Vec<Taken>, u64) {
         let (mut jobs_left, mut bytes_left) = (self.jobs_max, LEASE_BYTES_TARGET as u64);
         let mut taken = Vec::new();
         for slice in self.found.into_values() {
@@ -478,7 +487,9 @@ impl Claim {
             self.jobs_max - jobs_left,
             "the slices of a claim have all of its jobs"
         );
-        taken
+        let new = taken.iter().filter(|part| self.new.contains(&part.slice.id));
+        let jobs_new = new.map(|part| u64::from(part.positions.len())).sum();
+        (taken, jobs_new)
     }
 }
 

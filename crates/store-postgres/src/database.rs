@@ -10,6 +10,7 @@ pub(crate) mod columns;
 pub(crate) mod connection;
 pub(crate) mod handle_cache;
 pub(crate) mod listener;
+pub(crate) mod news;
 pub(crate) mod packed_text;
 pub(crate) mod pools;
 pub(crate) mod rows;
@@ -292,7 +293,7 @@ impl Database {
                 return Attempt::Failed(failure);
             }
         };
-        let woke = transaction.writes.woke || transaction.writes.freed;
+        let woke = transaction.writes.news.wakes();
         let lanes_used = std::mem::take(&mut transaction.lanes_used);
         match transaction.finish().await {
             Ok(()) => {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use gristmill_model::{Control, Effect, JobId, Scope, TraceParent, WorkerId};
+use gristmill_model::{After, Control, Effect, JobId, NewBatch, Scope, TraceParent, WorkerId};
 use gristmill_store::{Exchanged, JobFilter, Store, Want, WorkSeen};
 
 use crate::Database;
@@ -283,4 +283,26 @@ pub async fn unregistered_workers_get_no_jobs(database: &dyn Database) {
         "the worker looks by itself, and learns the reason"
     );
     assert_eq!(held(&claim(&*store, worker, 9).await), [format!("{id}:0")]);
+}
+
+/// Completes the first job of a kind, for which two jobs of kind `dependent` wait, by an exchange that asks for `jobs_max` more
+/// of the first kind. Reports whether that wakes waiting workers of the store's process. The store must not have a listener,
+/// which wakes them from time to time.
+pub async fn wakes_others(store: &dyn Store, dependent: &str, jobs_max: u32) -> bool {
+    let after = NewBatch {
+        after: vec![After::earlier(0)],
+        ..batch_of(dependent, 2)
+    };
+    store.submit(vec![batch(1), after], None).await.unwrap();
+    let (seen, worker) = (WorkSeen::default(), worker(store).await);
+    store.wait_for_work(&seen).await;
+    let slice = only(claim(store, worker, 1).await);
+    let want = Want {
+        kinds: vec![KIND.into()],
+        ..want(jobs_max)
+    };
+    let exchanged = exchange(store, worker, vec![completed(&slice)], Some(want)).await;
+    let claimed = exchanged.lease.map_or(0, |lease| lease.jobs());
+    assert_eq!(claimed, if dependent == KIND { jobs_max.min(2) } else { 0 });
+    store.wait_for_work(&seen).now_or_never().is_some()
 }

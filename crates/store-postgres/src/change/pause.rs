@@ -16,7 +16,7 @@ impl Transaction {
                 &[&self.now.0, &EXPIRED_SLICES_PER_TRANSACTION],
             )
             .await?;
-        self.writes.woke |= row.map_or(Ok(0), |row| sum(&row, 0))? > 0;
+        self.writes.news.woke |= row.map_or(Ok(0), |row| sum(&row, 0))? > 0;
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ impl Transaction {
         for sql in KEEP_DUE {
             self.execute(sql, &[&self.now.0, &latest.0]).await?;
         }
-        self.writes.woke = true;
+        self.writes.news.woke = true;
         tracing::warn!(
             milliseconds = latest.since_ms(self.now),
             "the clock was set back; jobs that were due stay due"

@@ -178,10 +178,10 @@ impl Transaction {
             }
         }
         admission.remember(&mut self.cache.controls());
-        if self.writes.freed {
+        if self.writes.news.freed {
             // Wakes those that wait for a slot, if this claim has left one.
-            self.writes.woke |= admission.has_free_slot();
-            self.writes.freed = false;
+            self.writes.news.woke |= admission.has_free_slot();
+            self.writes.news.freed = false;
         }
         for (key, empty_at_ns) in admission.buckets() {
             self.writes.put_bucket(key, empty_at_ns);

@@ -118,7 +118,7 @@ impl Transaction {
     async fn raise_control_version(&mut self) -> Result<()> {
         self.execute("UPDATE gristmill.control_version SET version = version + 1", &[])
             .await?;
-        self.writes.woke = true;
+        self.writes.news.woke = true;
         Ok(())
     }
 
@@ -169,6 +169,6 @@ impl Transaction {
 
     /// Records that lanes may have free slots.
     pub fn freed(&mut self) {
-        self.writes.freed |= self.cache.controls().limits_concurrency();
+        self.writes.news.freed |= self.cache.controls().limits_concurrency();
     }
 }

@@ -390,10 +390,12 @@ impl Transaction {
         } else {
             None
         };
-        // Jobs that other reports give back can be claimed at once, so their claim comes after them. If a prerequisite
-        // has ended, the claim looks again.
+        // Jobs that other reports give back can be claimed at once, so their claim comes after them. So does that of the jobs
+        // that wait for reported ones: where the last report had such jobs, the claim does not look too early.
         let look = match want {
-            Some(want) if simple => self.send_look(want).await?,
+            Some(want) if simple && (reports.is_empty() || !self.cache.settles()) => {
+                self.send_look(want).await?
+            }
             _ => None,
         };
         let registered = registered.await?;
@@ -425,25 +427,31 @@ impl Transaction {
                     .await?
             }
         };
-        let unblocked = self.settle(ended).await?;
-        if want.is_some() {
-            self.release_keys().await?;
+        let settling = self.send_settle(ended).await?;
+        if !reports.is_empty() {
+            self.cache.remember_settling(settling.is_some());
         }
-        // Jobs that were kept behind keys can be claimed at once, too.
-        if (unblocked || self.ran_again || late)
-            && let Some(want) = want
-        {
-            self.flush().await?;
-            look = match self.send_look(want).await? {
-                Some(look) => Some(look.arrive().await?),
-                None => None,
-            };
+        let mut look_again = None;
+        if let Some(want) = want {
+            self.release_keys().await?;
+            // Jobs that were kept behind keys can be claimed at once, too.
+            if settling.is_some() || self.ran_again || late || look.is_none() {
+                self.flush_behind().await?;
+                look_again = self.send_look(want).await?;
+            }
+        }
+        if let Some(settling) = settling {
+            self.settled(settling).await?;
+        }
+        if let Some(again) = look_again {
+            look = Some(again.arrive().await?);
         }
         let mut claimed = Claimed::default();
         let mut lease = LeaseId(0);
         if let (Some(want), Some(look), Some(row)) = (want, look, registered.first()) {
             lease = LeaseId(row.try_get(1)?);
             claimed = self.claim(worker, lease.0, want, look).await?;
+            self.writes.news.claimed_itself(claimed.jobs_new);
         }
         self.outline(receipts, lease, claimed).await
     }

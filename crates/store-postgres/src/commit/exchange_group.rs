@@ -260,6 +260,8 @@ impl Transaction {
             .map(|row| Ok(row.try_get(0)?))
             .collect::<Result<_>>()?;
         let origins = Origins::default();
+        // Each claim may leave a part of a slice to the next one.
+        self.writes.news.changed_slices = true;
         let mut replies = Vec::with_capacity(exchanges.len());
         for exchange in exchanges {
             if exchange.want.is_some() && !known.contains(&exchange.worker.0) {

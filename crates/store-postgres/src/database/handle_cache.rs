@@ -57,6 +57,8 @@ pub(crate) struct HandleCache {
     jobs_per_slice: AtomicU32,
     /// Whether the last claim took all due jobs.
     keeps_up: AtomicBool,
+    /// Whether other jobs waited for those of the last reports.
+    settles: AtomicBool,
     /// A lease id that was never used; 0 for none.
     spare_lease: AtomicI64,
     /// The lane after which the next claim begins that cannot look into all lanes at once.
@@ -74,6 +76,7 @@ impl HandleCache {
             ended: Mutex::default(),
             jobs_per_slice: AtomicU32::new(1),
             keeps_up: AtomicBool::new(false),
+            settles: AtomicBool::new(false),
             spare_lease: AtomicI64::new(0),
             look_after: AtomicI32::new(0),
         }
@@ -103,6 +106,16 @@ impl HandleCache {
     /// Stores whether a claim took all due jobs.
     pub fn remember_keeping_up(&self, keeps_up: bool) {
         self.keeps_up.store(keeps_up, Ordering::Relaxed);
+    }
+
+    /// Reports whether other jobs waited for those of the last reports, so that they probably wait for the next ones too.
+    pub fn settles(&self) -> bool {
+        self.settles.load(Ordering::Relaxed)
+    }
+
+    /// Stores whether other jobs waited for reported ones.
+    pub fn remember_settling(&self, settles: bool) {
+        self.settles.store(settles, Ordering::Relaxed);
     }
 
     /// A lease id that was never used, if there is one in memory.

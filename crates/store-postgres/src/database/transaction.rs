@@ -155,7 +155,7 @@ impl Transaction {
         self.release_keys().await?;
         self.keys_are_released = false;
         let writes = std::mem::take(&mut self.writes);
-        (self.writes.woke, self.writes.freed) = (writes.woke, writes.freed);
+        self.writes.news = writes.news;
         let sent = writes.send(&self.connection).await?;
         first_cause(futures::future::join_all(sent).await)
     }
@@ -165,7 +165,7 @@ impl Transaction {
         self.release_keys().await?;
         self.keys_are_released = false;
         let writes = std::mem::take(&mut self.writes);
-        (self.writes.woke, self.writes.freed) = (writes.woke, writes.freed);
+        self.writes.news = writes.news;
         let sent = writes.send(&self.connection).await?;
         self.behind.extend(sent);
         Ok(())

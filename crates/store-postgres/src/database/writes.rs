@@ -17,6 +17,7 @@ use tokio_postgres::Row;
 use crate::database::answers::Pending;
 use crate::database::connection::{Connection, Param};
 use crate::database::handle_cache::BatchHead;
+use crate::database::news::News;
 use crate::database::packed_text::PackedText;
 use crate::database::rows::{NewSlice, Slice};
 use crate::database::sums::batch_sum;
@@ -31,10 +32,8 @@ pub(crate) type Statement = (&'static str, Vec<Param>);
 pub(crate) struct Writes {
     /// Batch statistics to add to the totals.
     pub hops: BatchStats,
-    /// Whether jobs may become claimable.
-    pub woke: bool,
-    /// Whether slots may have become free that a worker waits for.
-    pub freed: bool,
+    /// What others must be told of.
+    pub news: News,
     batches: Batches,
     slices_gone: SliceKeys,
     slices_cut: SlicesCut,
@@ -314,7 +313,7 @@ impl Writes {
             slice.is_awaited,
             slice.family,
         );
-        self.woke = true;
+        self.news.jobs_made += u64::from(slice.positions.len());
     }
 
     /// Leaves `rest` of a slice.

@@ -11,7 +11,9 @@ use gristmill_store::rules::dependency::{Edge, WaitingJobs, check_stored, stored
 use gristmill_store::rules::open::Blocked;
 use tokio_postgres::Row;
 
+use crate::database::answers::Pending;
 use crate::database::columns::{number, sum};
+use crate::database::connection::Param;
 use crate::database::rows::read_blocked;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
@@ -77,27 +79,38 @@ impl Transaction {
     }
 
     /// Marks stored batches as awaited.
-    pub async fn await_batches(&self, stored: &[i64]) -> Result<()> {
+    pub async fn await_batches(&mut self, stored: &[i64]) -> Result<()> {
+        self.writes.news.changed_slices = true;
         self.query("SELECT gristmill.await($1)", &[&stored]).await?;
         Ok(())
     }
 
-    /// Settles the edges to ended jobs. Reports whether that made jobs claimable.
-    pub async fn settle(&mut self, ended: Ended) -> Result<bool> {
-        if ended.is_empty() {
-            return Ok(false);
+    /// Settles the edges to ended jobs.
+    pub async fn settle(&mut self, ended: Ended) -> Result<()> {
+        match self.send_settle(ended).await? {
+            Some(settling) => self.settled(settling).await,
+            None => Ok(()),
         }
-        self.flush().await?;
+    }
+
+    /// Sends the gathered writes and, behind them, what settles the edges to ended jobs. What is sent next sees the jobs that
+    /// became claimable. `None` if nothing has ended.
+    pub async fn send_settle(&mut self, ended: Ended) -> Result<Option<Pending<Vec<Row>>>> {
+        if ended.is_empty() {
+            return Ok(None);
+        }
+        self.flush_behind().await?;
         let (batches, meant) = ended.into_params();
-        let row = self
-            .query_opt(
-                "SELECT gristmill.settle($1, $2::int4multirange[], $3)",
-                &[&batches, &meant, &self.now.0],
-            )
-            .await?;
-        let claimable = row.map_or(Ok(0), |row| sum(&row, 0))?;
-        self.writes.woke |= claimable > 0;
-        Ok(claimable > 0)
+        let params: Vec<Param> = vec![Box::new(batches), Box::new(meant), Box::new(self.now.0)];
+        let settling = self.send("SELECT gristmill.settle($1, $2::int4multirange[], $3)", params);
+        settling.await.map(Some)
+    }
+
+    /// Waits for the answer to [`send_settle`](Transaction::send_settle).
+    pub async fn settled(&mut self, settling: Pending<Vec<Row>>) -> Result<()> {
+        let rows = settling.await?;
+        self.writes.news.jobs_made += rows.first().map_or(Ok(0), |row| sum(row, 0))?;
+        Ok(())
     }
 
     /// The stored batches that jobs of these batches wait for before they begin.

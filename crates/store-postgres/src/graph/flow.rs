@@ -198,6 +198,7 @@ impl Transaction {
             return Ok(());
         }
         self.flush().await?;
+        self.writes.news.changed_slices = true;
         let (mut batches, mut families, mut positions) = (Vec::new(), Vec::new(), Vec::new());
         for (batch, family, own) in parents {
             batches.push(batch.0);
@@ -306,7 +307,7 @@ impl Transaction {
             )
             .await?;
         let row = row.ok_or_else(|| Failure::Damaged("events got no receipts".to_owned()))?;
-        self.writes.woke |= sum(&row, 1)? > 0;
+        self.writes.news.woke |= sum(&row, 1)? > 0;
         let receipts: Vec<&str> = row.try_get(0)?;
         receipts.into_iter().map(read_receipt).collect()
     }

@@ -240,6 +240,11 @@ BEGIN
     SELECT coalesce(array_agg(k.batch_id), '{}'), coalesce(array_agg(k.positions), '{}') INTO child_ids, child_positions
         FROM gristmill.open_children(parent_id, waiting.family, failed_positions) k;
     SELECT * INTO tree FROM gristmill.cancel_trees(child_ids, child_positions, '{}', now_ms);
+    IF cardinality(child_ids) > 0 THEN
+        -- The cancel may have cut slices of other parents' children. A claim of this transaction takes these for new ones, so it is told
+        -- of one more than it can take, and wakes others.
+        claimable := claimable + 1;
+    END IF;
     ended_ids := tree.ended_ids || parent_id;
     ended_positions := tree.ended_positions || failed_positions;
 END

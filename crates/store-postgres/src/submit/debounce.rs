@@ -107,7 +107,7 @@ impl Transaction {
                 *all = all.union(&row.try_get::<_, Multirange>(1)?.0);
             }
             // Those that waited until a moment now wait until another one.
-            self.writes.woke = true;
+            self.writes.news.woke = true;
         }
         Ok(unstarted)
     }

@@ -298,7 +298,7 @@ impl Transaction {
                 &[&batches, &positions, &-i32::from(priority)],
             )
             .await?;
-        self.writes.woke |= row.map_or(Ok(false), |row| row.try_get(0))?;
+        self.writes.news.woke |= row.map_or(Ok(false), |row| row.try_get(0))?;
         Ok(())
     }
 

@@ -6,3 +6,4 @@ mod faults;
 mod groups;
 mod links;
 mod sql;
+mod wake;

@@ -3,31 +3,17 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use gristmill_model::{After, ManualClock, NewBatch, Timestamp};
-use gristmill_store::{Store, Want, WorkSeen};
+use gristmill_model::{ManualClock, Timestamp};
+use gristmill_store::Store;
+use gristmill_store_conformance::claim::waiting::wakes_others;
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 
-/// Completes the first job of a kind, for which a job of kind `dependent` waits, by an exchange that asks for
-/// `jobs_max` more of the first kind. Reports whether that wakes waiting workers.
 async fn wakes(dependent: &str, jobs_max: u32) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
     let store = SqliteStore::open(folder.path().join("jobs.db"), SqliteOptions::new(clock, 1)).unwrap();
-    let after = NewBatch {
-        after: vec![After::earlier(0)],
-        ..batch_of(dependent, 2)
-    };
-    store.submit(vec![batch(1), after], None).await.unwrap();
-    let (seen, worker) = (WorkSeen::default(), worker(&store).await);
-    store.wait_for_work(&seen).await;
-    let slice = only(claim(&store, worker, 1).await);
-    let want = Want {
-        kinds: vec![KIND.into()],
-        ..want(jobs_max)
-    };
-    exchange(&store, worker, vec![completed(&slice)], Some(want)).await;
-    store.wait_for_work(&seen).now_or_never().is_some()
+    wakes_others(&store, dependent, jobs_max).await
 }
 
 #[tokio::test]
