@@ -172,19 +172,25 @@ export abstract class Operations {
 
   // --- jobs ---
 
-  /** The jobs that match, by id, read a page at a time; with `newest`, the latest `limit`, the latest first. */
-  async *find(conditions: Conditions & { newest?: boolean; limit?: number } = {}): AsyncGenerator<JobRow, void, undefined> {
-    const { newest, limit = newest === true ? 100 : Infinity, ...others } = conditions;
+  /**
+   * The jobs that match, by id, read a page at a time; with `newest`, the latest `limit`, the latest first; with `next`, those that
+   * a worker with room for `limit` jobs would get now, in the order of claims.
+   */
+  async *find(
+    conditions: Conditions & { newest?: boolean; next?: boolean; limit?: number } = {},
+  ): AsyncGenerator<JobRow, void, undefined> {
+    const { newest, next, ...rest } = conditions, isOnePage = newest === true || next === true;
+    const { limit = isOnePage ? 100 : Infinity, ...others } = rest;
     const query = asQuery(conditionsOf(others));
     let left = limit, after: string | undefined;
     do {
       const page = await this.ask<{ jobs: JobRow[]; next?: string }>('jobs', {
-        ...query, ...newest === true ? { newest } : {}, after, limit: Math.min(left, PAGE_ROWS),
+        ...query, ...newest === true ? { newest } : {}, ...next === true ? { next } : {}, after, limit: Math.min(left, PAGE_ROWS),
       });
       yield* page.jobs;
       left -= page.jobs.length;
       after = page.next ?? undefined;
-    } while (left > 0 && after !== undefined && newest !== true);
+    } while (left > 0 && after !== undefined && !isOnePage);
   }
 
   /** Everything that is known of one job; null where there is no such job. */

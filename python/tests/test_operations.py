@@ -32,6 +32,12 @@ def test_jobs_are_found_by_their_conditions(app, jobs):
     newest = list(app.find(newest=True, limit=2))
     assert newest[0] == dead and newest[1].kind == "double"
     assert list(app.find(since=dead.submitted_at + datetime.timedelta(hours=1))) == []
+    urgent = jobs["double"].submit(1, priority=5)
+    following = list(app.find(next=True, limit=3))
+    assert [row.id for row in following][0] == urgent.id and following[1].id.endswith(":0")
+    assert list(app.find(next=True, job=jobs["refuse_odd"])) == []
+    with pytest.raises(gristmill.StoreError, match="no condition but"):
+        list(app.find(next=True, group="acme"))
     details = app.details(dead.id)
     assert (details.payload, details.key, details.failures[0].type) == (1, "k-1", "ValueError")
     assert app.details("99999:0") is None

@@ -68,6 +68,10 @@ pub const LEASE_SLICES_MAX: u32 = 1_000;
 /// Maximum jobs of one lease.
 pub const LEASE_JOBS_MAX: u32 = 10_000;
 
+/// The number of jobs in one listing of those that are claimed next: each may be in a slice of its own, and one claim takes
+/// no more slices.
+pub const NEXT_JOBS_MAX: u32 = LEASE_SLICES_MAX;
+
 /// Bytes of payloads, memos, keys, tags and groups in one lease after which the claim stops adding slices.
 pub const LEASE_BYTES_TARGET: usize = 4 << 20;
 

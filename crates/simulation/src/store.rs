@@ -375,6 +375,10 @@ impl Store for FaultyStore {
         operate!(self.due_lanes(want, due_by))
     }
 
+    async fn next_jobs(&self, want: &Want) -> Result<Vec<JobRow>, StoreError> {
+        operate!(self.next_jobs(want))
+    }
+
     async fn kind_counts(&self, no_steps: bool) -> Result<Vec<KindCounts>, StoreError> {
         operate!(self.kind_counts(no_steps))
     }

@@ -4,4 +4,5 @@ pub mod claims;
 pub mod held_back;
 pub mod lanes;
 pub mod limits;
+pub mod next;
 pub mod waiting;

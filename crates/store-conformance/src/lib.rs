@@ -79,6 +79,10 @@ macro_rules! store_conformance {
                 a_worker_that_goes_away_gives_back,
                 unregistered_workers_get_no_jobs,
             ]
+            claim::next [
+                the_next_jobs_are_those_of_the_next_claim,
+                the_next_jobs_respect_controls,
+            ]
             claim::held_back [
                 what_holds_due_jobs_back_is_told,
             ]

@@ -34,6 +34,8 @@ use crate::machine::tally::Tally;
 /// The number of threads that try sequences. One thread continues while another waits for its store.
 const RUNNERS: u32 = 4;
 const KINDS: [&str; 2] = ["left", "right"];
+/// The number of next jobs that are compared after each step.
+const NEXT_CHECKED_MAX: u32 = 12;
 /// The reasons of pauses of single jobs.
 const REASONS: [&str; 2] = ["deploy", "quota"];
 
@@ -564,6 +566,18 @@ impl<'a> Machine<'a> {
         created
     }
 
+    /// Checks that the store foretells the jobs of a claim.
+    async fn check_next(&self) {
+        let now = self.database.clock().now();
+        let want = wish(NEXT_CHECKED_MAX, None);
+        let next = self.store.next_jobs(&want).await.unwrap();
+        let next: Vec<_> = next.iter().map(|row| self.reference.claim_key(row.job)).collect();
+        let due = self.reference.due(&[], now);
+        let due = due.iter().take(NEXT_CHECKED_MAX as usize);
+        let due: Vec<_> = due.map(|job| self.reference.claim_key(*job)).collect();
+        assert_eq!(next, due, "the next jobs are foretold in order");
+    }
+
     /// Checks that a worker got the right jobs, in the order of claims.
     async fn check_claim(&mut self, worker: WorkerId, want: &Want, answer: Exchanged) {
         let now = self.database.clock().now();
@@ -589,6 +603,7 @@ impl<'a> Machine<'a> {
 
     /// Checks that every job has the reference's state, and that the totals match.
     async fn compare(&self) {
+        self.check_next().await;
         let now = self.database.clock().now();
         let page = Page {
             after: None,

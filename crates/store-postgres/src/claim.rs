@@ -11,6 +11,7 @@ pub(crate) mod admitted_claim;
 pub(crate) mod claim_all;
 pub(crate) mod control;
 pub(crate) mod held;
+pub(crate) mod next;
 pub(crate) mod quarantine;
 pub(crate) mod slice;
 
@@ -27,6 +28,7 @@ use crate::database::answers::Pending;
 use crate::database::connection::Param;
 use crate::database::handle_cache::HandleCache;
 use crate::database::rows::{Slice, Taken};
+use crate::database::snapshot::Snapshot;
 use crate::database::transaction::Transaction;
 use crate::failure::Result;
 use crate::limits::PASSED_OVER_AGAIN_MS;
@@ -92,6 +94,24 @@ const BEYOND: &str = "SELECT EXISTS (SELECT FROM unnest($1::integer[]) l (id) CR
 
 /// How the jobs of each lane age; `None` if one of the lanes has other controls.
 type Agings = Option<Vec<Option<Aging>>>;
+
+/// Where a claim reads: in its transaction, or on a snapshot, for a look that takes nothing.
+pub(crate) trait Reads {
+    /// Sends a query without waiting for its answer.
+    async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>>;
+}
+
+impl Reads for Transaction {
+    async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>> {
+        self.connection.send(sql, params).await
+    }
+}
+
+impl Reads for Snapshot {
+    async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>> {
+        Snapshot::send(self, sql, params).await
+    }
+}
 
 /// A look at the heads of lanes.
 pub(crate) struct Look<Rows> {

@@ -414,6 +414,13 @@ impl Store for PostgresStore {
         ))
     }
 
+    async fn next_jobs(&self, want: &Want) -> Result<Vec<JobRow>, StoreError> {
+        let (cache, now) = (&self.database.cache, self.database.now());
+        look!(self, |snapshot| claim::next::next_jobs(
+            &snapshot, cache, now, want
+        ))
+    }
+
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
         check_filter(filter)?;
         let now = self.database.now();
@@ -421,12 +428,8 @@ impl Store for PostgresStore {
     }
 
     async fn batch_summaries(&self, batches: &[BatchId]) -> Result<Vec<BatchSummary>, StoreError> {
-        let now = self.database.now();
-        self.database
-            .read(
-                |snapshot| async move { query::batch_summaries(&snapshot, now, &sorted_page(batches)).await },
-            )
-            .await
+        let (now, batches) = (self.database.now(), &sorted_page(batches));
+        look!(self, |snapshot| query::batch_summaries(&snapshot, now, batches))
     }
 
     async fn job_ids(

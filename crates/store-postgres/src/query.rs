@@ -18,7 +18,7 @@ pub(crate) mod tag;
 pub(crate) use batches::{is_finished, outcomes, payloads, run_batches, workers};
 pub(crate) use counts::{batch_summaries, counts, kind_counts, stats};
 pub(crate) use history::history;
-pub(crate) use job::{job, job_ids, jobs};
+pub(crate) use job::{job, job_ids, jobs, rows_of};
 pub(crate) use lock_waits::lock_waits;
 pub(crate) use metrics::{metrics, open_lanes};
 pub(crate) use piece::pieces;

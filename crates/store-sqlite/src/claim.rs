@@ -8,6 +8,7 @@
 pub(crate) mod control;
 pub(crate) mod held;
 pub(crate) mod lane_cursor;
+pub(crate) mod next;
 pub(crate) mod slice;
 
 use std::collections::{BTreeSet, HashMap};
@@ -110,16 +111,9 @@ impl Transaction<'_> {
         firsts: &HashMap<i64, (i64, Timestamp)>,
     ) -> Result<Claimed> {
         let jobs_max = want.jobs_max.min(LEASE_JOBS_MAX);
-        let mut admission = self.admit(lanes)?;
         let rank_max = i64::from(want.rank_max());
-        let (cursors, lane_of) = self.cursors(&admission, firsts, rank_max)?;
-        let mut line = ClaimLine {
-            cursors,
-            claim: Claim::new(worker, jobs_max),
-            transaction: self,
-        };
-        admission.take_from(&mut line, &lane_of)?;
-        let claim = line.claim;
+        let claim = Claim::new(worker, jobs_max);
+        let (admission, claim) = self.take_from(lanes, firsts, rank_max, claim)?;
         claim.assert_limits(jobs_max);
         admission.remember(&mut self.memory.controls);
         self.put_buckets(&admission)?;
@@ -148,6 +142,26 @@ impl Transaction<'_> {
             });
         }
         Ok(claimed)
+    }
+
+    /// Lets these lanes give jobs in the order of claims, as their controls admit it.
+    fn take_from<T: Taker>(
+        &mut self,
+        lanes: Vec<Lane>,
+        firsts: &HashMap<i64, (i64, Timestamp)>,
+        rank_max: i64,
+        taker: T,
+    ) -> Result<(Admission, T)> {
+        let mut admission = self.admit(lanes)?;
+        let (cursors, lane_of) = self.cursors(&admission, firsts, rank_max)?;
+        let mut line = Heads {
+            cursors,
+            taker,
+            transaction: self,
+        };
+        admission.take_from(&mut line, &lane_of)?;
+        let taker = line.taker;
+        Ok((admission, taker))
     }
 
     /// Keeps the lanes that have slices, because few of 10,000 groups are busy.
@@ -307,14 +321,28 @@ impl Transaction<'_> {
     }
 }
 
-/// The heads of the lanes that a claim takes from.
-struct ClaimLine<'c, 't> {
+/// What takes jobs in the order of claims: a claim, or a look at the next jobs.
+trait Taker {
+    /// The number of further jobs that it takes.
+    fn jobs_left(&self) -> u32;
+    /// Takes at most `jobs_max` jobs of a slice. Returns their number, and the rest of the slice.
+    fn take(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        lane: &Lane,
+        slice: Slice,
+        jobs_max: u32,
+    ) -> Result<(u32, Option<Slice>)>;
+}
+
+/// The heads of lanes, and what takes jobs from them.
+struct Heads<'c, 't, T> {
     cursors: Vec<LaneCursor>,
-    claim: Claim,
+    taker: T,
     transaction: &'c mut Transaction<'t>,
 }
 
-impl Line for ClaimLine<'_, '_> {
+impl<T: Taker> Line for Heads<'_, '_, T> {
     type Error = Failure;
 
     fn bound(&self, cursor: usize) -> Option<Place> {
@@ -322,11 +350,12 @@ impl Line for ClaimLine<'_, '_> {
     }
 
     fn head(&mut self, cursor: usize, jobs_max: u32) -> Result<Option<Place>> {
-        if !self.claim.has_room() {
+        let jobs_left = self.taker.jobs_left();
+        if jobs_left == 0 {
             return Ok(None);
         }
         let cursor = &mut self.cursors[cursor];
-        cursor.look(self.transaction, self.claim.jobs_left().min(jobs_max))?;
+        cursor.look(self.transaction, jobs_left.min(jobs_max))?;
         Ok(cursor.place(self.transaction.now))
     }
 
@@ -335,22 +364,9 @@ impl Line for ClaimLine<'_, '_> {
         let Some(slice) = cursor.take() else {
             return Ok(0);
         };
-        if self.claim.damaged.contains(&slice.batch) {
-            return Ok(0);
-        }
-        let prepared = match self.claim.prepare(self.transaction, &slice, jobs_max) {
-            Err(Failure::Refused(error @ StoreError::Damaged { .. })) => {
-                tracing::error!(%error, "a claim passes over a damaged batch");
-                self.claim.damaged.insert(slice.batch);
-                self.transaction.quarantine(slice.batch, Some(&slice))?;
-                return Ok(0);
-            }
-            prepared => prepared?,
-        };
-        assert!(prepared.positions.len() <= jobs_max, "a claim takes no more");
         let (taken, rest) = self
-            .claim
-            .take(self.transaction, cursor.lane(), slice, prepared)?;
+            .taker
+            .take(self.transaction, cursor.lane(), slice, jobs_max)?;
         if let Some(rest) = rest {
             cursor.give_back(rest);
         }
@@ -358,11 +374,36 @@ impl Line for ClaimLine<'_, '_> {
     }
 
     fn jobs_left(&self) -> u32 {
-        if self.claim.has_room() {
-            self.claim.jobs_left()
-        } else {
-            0
+        self.taker.jobs_left()
+    }
+}
+
+impl Taker for Claim {
+    fn jobs_left(&self) -> u32 {
+        if self.has_room() { self.jobs_left() } else { 0 }
+    }
+
+    fn take(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        lane: &Lane,
+        slice: Slice,
+        jobs_max: u32,
+    ) -> Result<(u32, Option<Slice>)> {
+        if self.damaged.contains(&slice.batch) {
+            return Ok((0, None));
         }
+        let prepared = match self.prepare(transaction, &slice, jobs_max) {
+            Err(Failure::Refused(error @ StoreError::Damaged { .. })) => {
+                tracing::error!(%error, "a claim passes over a damaged batch");
+                self.damaged.insert(slice.batch);
+                transaction.quarantine(slice.batch, Some(&slice))?;
+                return Ok((0, None));
+            }
+            prepared => prepared?,
+        };
+        assert!(prepared.positions.len() <= jobs_max, "a claim takes no more");
+        self.hold(transaction, lane, slice, prepared)
     }
 }
 
@@ -499,7 +540,7 @@ impl Claim {
     }
 
     /// Takes the prepared part of a slice. Returns the number of jobs, and the rest of the slice.
-    fn take(
+    fn hold(
         &mut self,
         transaction: &mut Transaction<'_>,
         lane: &Lane,

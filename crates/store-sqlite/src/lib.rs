@@ -383,6 +383,12 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn next_jobs(&self, want: &Want) -> Result<Vec<JobRow>, StoreError> {
+        let (now, want) = (self.clock.now(), want.clone());
+        self.read(move |connection| claim::next::next_jobs(connection, now, want))
+            .await
+    }
+
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
         check_filter(filter)?;
         let (now, filter) = (self.clock.now(), filter.clone());

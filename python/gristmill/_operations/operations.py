@@ -39,8 +39,13 @@ class Operations:
 
     # --- jobs ---
 
-    def find(self, *, newest: bool = False, limit: int | None = None, **conditions: Any) -> Iterator[JobRow]:
+    def find(
+        self, *, newest: bool = False, next: bool = False, limit: int | None = None, **conditions: Any
+    ) -> Iterator[JobRow]:
         """The jobs that match, by id, read a page at a time; with `newest`, the latest `limit` (100), the latest first.
+
+        With `next`, the waiting jobs that a worker with room for `limit` jobs (100) would get now, in the order of claims;
+        `job` and `queue` are the only conditions.
 
         Conditions: `states` (a state or several), `job` (a job or the name of its kind), `queue`, `group`, `batch`, `tags`
         (a dict; None stands for any value), `since` and `until` (the submit; datetimes or seconds since 1970), `key`,
@@ -51,13 +56,17 @@ class Operations:
         ['1:0', '1:1', '1:2']
         >>> [row.id for row in app.find(newest=True, limit=1)]
         ['1:2']
+        >>> urgent = double.submit(1, priority=5)
+        >>> [row.id for row in app.find(next=True, limit=2)]
+        ['2:0', '1:0']
         """
         from .records import JobRow
 
-        check_names("app.find(…)", conditions, (*CONDITIONS, "newest", "limit"))
+        check_names("app.find(…)", conditions, (*CONDITIONS, "newest", "next", "limit"))
         query = as_query(conditions_of(**conditions))
-        if newest:
-            listed = ask(self.engine(), "jobs", {**query, "newest": True, "limit": limit})["jobs"]
+        if newest or next:
+            order = {name: True for name, wanted in (("newest", newest), ("next", next)) if wanted}
+            listed = ask(self.engine(), "jobs", {**query, **order, "limit": limit})["jobs"]
             return map(JobRow.of, listed)
         return map(JobRow.of, pages(self.engine(), "jobs", "jobs", query, limit))
 

@@ -67,6 +67,7 @@ Examples:
   gristmill jobs --state dead
   gristmill jobs --run word_stats.py:items.jsonl --state running --state waiting
   gristmill jobs --newest --limit 10 --since 24h
+  gristmill jobs --next --queue mail
   gristmill jobs --parent 42:7
   gristmill jobs --after 12:999 --limit 100 --json
   gristmill jobs --tag customer=7 --ids
@@ -115,6 +116,14 @@ pub struct JobsArguments {
     /// The newest jobs first, by their ids
     #[arg(long, conflicts_with_all = ["after", "ids", "count"])]
     pub newest: bool,
+    /// The waiting jobs that a worker with room for --limit jobs would get now, in the order of claims
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "after", "newest", "ids", "count", "states", "group", "run", "batch", "since", "until", "tags", "key", "key_prefix", "parent"
+        ]
+    )]
+    pub next: bool,
     /// Print the ids of all matching jobs, packed by batch: 42:0-499,731
     #[arg(long, conflicts_with_all = ["after", "limit", "json"])]
     pub ids: bool,

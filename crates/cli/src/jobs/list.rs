@@ -1,6 +1,9 @@
 //! `gristmill jobs`: lists jobs.
 
-use gristmill_store::{JobFilter, JobRow, Page, Store};
+use std::sync::Arc;
+
+use gristmill_model::limits::NEXT_JOBS_MAX;
+use gristmill_store::{JobFilter, JobRow, Page, Store, Want};
 
 use crate::arguments::job::JobsArguments;
 use crate::exit::Exit;
@@ -39,6 +42,8 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
     };
     let mut rows = if arguments.newest {
         store.newest_jobs(&filter, page.limit).await?
+    } else if arguments.next {
+        store.next_jobs(&next_want(filter, arguments.limit)?).await?
     } else {
         store.jobs(&filter, page).await?
     };
@@ -52,6 +57,10 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
             shown["pauses"] = serde_json::to_value(pauses.of_job(row))?;
             print_json(&shown)?;
         }
+    } else if rows.is_empty() && arguments.next {
+        say!(
+            "no job can be claimed now; `gristmill jobs --state waiting` names the pauses that hold waiting jobs"
+        );
     } else if rows.is_empty() {
         say!("no job matches");
     } else {
@@ -63,6 +72,20 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
         None => {}
     }
     Ok(Exit::Done)
+}
+
+/// A claim of the jobs of a filter, which has no other conditions than a claim.
+fn next_want(filter: JobFilter, limit: u32) -> anyhow::Result<Want> {
+    anyhow::ensure!(
+        limit <= NEXT_JOBS_MAX,
+        "--next lists at most {NEXT_JOBS_MAX} jobs, as many as one claim takes at least: give a smaller --limit"
+    );
+    Ok(Want {
+        jobs_max: limit,
+        queues: filter.queue.map(Arc::from).into_iter().collect(),
+        kinds: filter.kind.map(Arc::from).into_iter().collect(),
+        priority_min: None,
+    })
 }
 
 /// The job's state, with its progress or the pauses that hold it.

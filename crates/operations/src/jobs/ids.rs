@@ -32,7 +32,7 @@ pub struct JobIdsPage {
 
 /// Lists the ids of jobs.
 pub async fn job_ids(engine: &Engine, access: &Access, query: JobsQuery) -> Result<JobIdsPage, Refused> {
-    query.check_no_text()?;
+    query.check_all()?;
     let limit = query.rows()?;
     let after = match &query.after {
         None => None,

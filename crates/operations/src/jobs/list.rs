@@ -1,9 +1,11 @@
 //! Jobs that match, a page at a time, and their number.
 
+use std::sync::Arc;
+
 use gristmill_engine::Engine;
 use gristmill_model::ShownProgress;
-use gristmill_model::limits::PAGE_ROWS_MAX;
-use gristmill_store::{JobCounts, JobFilter, JobRow, Page, Store};
+use gristmill_model::limits::{NEXT_JOBS_MAX, PAGE_ROWS_MAX};
+use gristmill_store::{JobCounts, JobFilter, JobRow, Page, Store, Want};
 use serde::{Deserialize, Serialize};
 
 use super::search::search;
@@ -17,7 +19,7 @@ use crate::refused::Refused;
 const PAGE_ROWS: u32 = 100;
 
 /// The listed jobs. An omitted condition matches all.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", into_params(parameter_in = Query))]
@@ -74,6 +76,10 @@ pub struct JobsQuery {
     /// With `true`, the newest jobs first, by their ids, without further pages.
     #[serde(default)]
     newest: Option<bool>,
+    /// With `true`, the waiting jobs that a worker with room for `limit` jobs would get now, in the order of claims, by priorities,
+    /// pauses, limits, shares and aging. Without further pages, at most 1,000. `queue` and `kind` are the only conditions.
+    #[serde(default)]
+    next: Option<bool>,
     /// Only jobs with this text in the payload, the value or the error of an ended job; ASCII letters match in both
     /// cases. The newest first, at most 100, among the newest 100,000 jobs in at most 1,000 batches.
     #[serde(default)]
@@ -127,18 +133,45 @@ impl From<ShownProgress> for ProgressView {
 impl JobsQuery {
     /// Reports whether the request asks for a page.
     pub fn is_paged(&self) -> bool {
-        self.after.is_some() || self.limit.is_some() || self.newest.is_some()
+        self.after.is_some() || self.limit.is_some() || self.newest.is_some() || self.next.is_some()
     }
 
-    /// Refuses `text` for operations that count or change all matching jobs, because a search covers only the newest jobs.
-    pub fn check_no_text(&self) -> Result<(), Refused> {
-        match self.text {
-            None => Ok(()),
-            Some(_) => Err(Refused::invalid(
-                "`text` searches only the newest jobs, so this operation does not take it",
-                "use it with `GET /jobs`",
-            )),
+    /// Refuses `text` and `next` for operations on all matching jobs, because these choose a few jobs.
+    pub fn check_all(&self) -> Result<(), Refused> {
+        let name = match (&self.text, self.next) {
+            (Some(_), _) => "`text` searches only the newest jobs",
+            (None, Some(_)) => "`next` lists only the jobs of the next claim",
+            (None, None) => return Ok(()),
+        };
+        Err(Refused::invalid(
+            format!("{name}, so this operation does not take it"),
+            "use it with `GET /jobs`",
+        ))
+    }
+
+    /// What the next claim wants, within the caller's queues.
+    fn want(self, access: &Access) -> Result<Want, Refused> {
+        let jobs_max = check_rows(self.limit, PAGE_ROWS, NEXT_JOBS_MAX)?;
+        let (queue, kind) = (self.queue.clone(), self.kind.clone());
+        let known = JobsQuery {
+            next: self.next,
+            limit: self.limit,
+            queue: queue.clone(),
+            kind: kind.clone(),
+            ..JobsQuery::default()
+        };
+        if self != known {
+            return Err(Refused::invalid(
+                "`next` takes no condition but `queue` and `kind`, because a claim has no others",
+                "omit the others, and `after` and `newest`",
+            ));
         }
+        Ok(Want {
+            jobs_max,
+            queues: access.filter_queue(queue)?.map(Arc::from).into_iter().collect(),
+            kinds: kind.map(Arc::from).into_iter().collect(),
+            priority_min: None,
+        })
     }
 
     /// The filter of the request, within the caller's queues.
@@ -226,7 +259,7 @@ pub struct Searched {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct JobsPage {
-    /// By id ascending; with `newest` and with `text`, descending.
+    /// By id ascending; with `newest` and with `text`, descending; with `next`, in the order of claims.
     jobs: Vec<JobSummary>,
     /// The extent of the search, if the request has `text`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -273,6 +306,14 @@ pub async fn jobs(engine: &Engine, access: &Access, query: JobsQuery) -> Result<
     if query.text.is_some() {
         return found(store, access, query).await;
     }
+    if query.next == Some(true) {
+        let rows = store.next_jobs(&query.want(access)?).await?;
+        return Ok(JobsPage {
+            jobs: rows.into_iter().map(Into::into).collect(),
+            searched: None,
+            next: None,
+        });
+    }
     let limit = query.rows()?;
     let after = query.after.as_deref().map(read_job).transpose()?;
     let newest = query.newest.unwrap_or(false);
@@ -303,6 +344,12 @@ pub async fn jobs(engine: &Engine, access: &Access, query: JobsQuery) -> Result<
 /// Finds the newest jobs with the text of the request.
 async fn found(store: &dyn Store, access: &Access, mut query: JobsQuery) -> Result<JobsPage, Refused> {
     let limit = query.limit.unwrap_or(SEARCH_ROWS_MAX);
+    if query.next == Some(true) {
+        return Err(Refused::invalid(
+            "`text` and `next` exclude each other",
+            "omit one of them",
+        ));
+    }
     if query.after.is_some() || limit == 0 || limit > SEARCH_ROWS_MAX {
         return Err(Refused::invalid(
             "a search for `text` has no further pages and at most 100 jobs",
@@ -326,11 +373,11 @@ async fn found(store: &dyn Store, access: &Access, mut query: JobsQuery) -> Resu
 
 /// Counts jobs.
 pub async fn count_jobs(engine: &Engine, access: &Access, query: JobsQuery) -> Result<Counted, Refused> {
-    query.check_no_text()?;
+    query.check_all()?;
     if query.is_paged() {
         return Err(Refused::invalid(
             "a count has no pages",
-            "omit `after`, `limit` and `newest`",
+            "omit `after`, `limit`, `newest` and `next`",
         ));
     }
     let filter = query.filter(&**engine.store(), access).await?;

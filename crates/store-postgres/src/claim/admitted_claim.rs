@@ -14,8 +14,9 @@ use gristmill_store::rules::admission::{Admission, Line, Outlook, Place};
 use gristmill_store::rules::lanes::Lane;
 use tokio_postgres::Row;
 
-use crate::claim::{Claimed, LANES_SOUGHT_MAX, Round, again_at, lane_ids};
+use crate::claim::{Claimed, LANES_SOUGHT_MAX, Reads, Round, again_at, lane_ids};
 use crate::database::connection::Param;
+use crate::database::handle_cache::HandleCache;
 use crate::database::rows::{Slice, Taken};
 use crate::database::transaction::Transaction;
 use crate::failure::Result;
@@ -36,10 +37,22 @@ const LANES_LOOKED_INTO_MAX: usize = 16;
 /// Due slices of lanes with controls, by their effective rank.
 const LOOK: &str = include_str!("../statements/look_admitted.sql");
 
+macro_rules! named_slices {
+    ($end:literal) => {
+        concat!(
+            "SELECT s.batch_id, s.id, s.lane_id, s.rank, s.run_at, s.expires_at, s.attempt, s.rescues, s.job_bytes, \
+             s.positions, s.awaited, s.family FROM unnest($1::bigint[], $2::bigint[]) k (batch_id, id) \
+             JOIN gristmill.slice s ON s.batch_id = k.batch_id AND s.id = k.id",
+            $end
+        )
+    };
+}
+
 /// Locks these slices, except those that others are claiming.
-const LOCK: &str = "SELECT s.batch_id, s.id, s.lane_id, s.rank, s.run_at, s.expires_at, s.attempt, s.rescues, s.job_bytes, \
-     s.positions, s.awaited, s.family FROM unnest($1::bigint[], $2::bigint[]) k (batch_id, id) \
-     JOIN gristmill.slice s ON s.batch_id = k.batch_id AND s.id = k.id FOR UPDATE OF s SKIP LOCKED";
+const LOCK: &str = named_slices!(" FOR UPDATE OF s SKIP LOCKED");
+
+/// These slices.
+pub(super) const READ: &str = named_slices!("");
 
 /// Reports whether one of the lanes `$1` has slices; it stops at the first one that has.
 const ANY: &str = "SELECT EXISTS (SELECT FROM unnest($1::integer[]) l (id) CROSS JOIN LATERAL ( \
@@ -59,7 +72,7 @@ struct Candidate {
 
 /// The heads of lanes, and the chosen slices.
 #[derive(Debug)]
-struct Candidates {
+pub(super) struct Candidates {
     lanes: Vec<VecDeque<Candidate>>,
     /// For each lane, whether it has slices after the ones that were read.
     unknown: Vec<bool>,
@@ -71,8 +84,8 @@ struct Candidates {
     bytes_left: u64,
     slices_left: u32,
     /// By batch and slice: the lane and the number of jobs.
-    chosen: HashMap<(BatchId, i64), (usize, u32)>,
-    order: Vec<(BatchId, i64)>,
+    pub chosen: HashMap<(BatchId, i64), (usize, u32)>,
+    pub order: Vec<(BatchId, i64)>,
 }
 
 impl Line for Candidates {
@@ -118,13 +131,34 @@ impl Line for Candidates {
 }
 
 impl Candidates {
+    /// Nothing yet, for at most this number of jobs and bytes.
+    pub fn new(jobs_max: u32, bytes_max: u64) -> Self {
+        Candidates {
+            lanes: Vec::new(),
+            unknown: Vec::new(),
+            is_cut: false,
+            with_more: HashSet::new(),
+            jobs_left: jobs_max,
+            bytes_left: bytes_max,
+            slices_left: LEASE_SLICES_MAX,
+            chosen: HashMap::new(),
+            order: Vec::new(),
+        }
+    }
+
     /// The number of jobs that the claim can still take.
-    fn room(&self) -> u32 {
+    pub fn room(&self) -> u32 {
         if self.bytes_left > 0 && self.slices_left > 0 {
             self.jobs_left
         } else {
             0
         }
+    }
+
+    /// Chooses among the slices that were looked at.
+    pub fn choose(&mut self, admission: &mut Admission) {
+        let cursors: Vec<usize> = (0..self.lanes.len()).collect();
+        let Ok(()) = admission.take_from(self, &cursors);
     }
 
     /// Records which lanes have jobs that were not taken.
@@ -149,25 +183,15 @@ impl Transaction {
         let needs = self.cache.controls().needs(&lanes);
         let usage = self.usage(&needs).await?;
         let mut admission = Admission::new(&mut self.cache.controls(), lanes, self.now, &usage);
-        let mut line = Candidates {
-            lanes: Vec::new(),
-            unknown: Vec::new(),
-            is_cut: false,
-            with_more: HashSet::new(),
-            jobs_left: want.jobs_max.min(LEASE_JOBS_MAX),
-            bytes_left: LEASE_BYTES_TARGET as u64,
-            slices_left: LEASE_SLICES_MAX,
-            chosen: HashMap::new(),
-            order: Vec::new(),
-        };
+        let mut line = Candidates::new(want.jobs_max.min(LEASE_JOBS_MAX), LEASE_BYTES_TARGET as u64);
         let (mut looks, mut misses) = (0, 0);
         let (mut seen, mut taken) = (Vec::new(), Vec::new());
         // Each look but the last takes a slice, and each reads twice as many as the one before.
         while misses < MISSES_MAX {
-            let exhausted = self.look_at(want, &admission, &mut line, looks, &seen).await?;
+            let sight = (&*self.cache, self.now);
+            let exhausted = look_at(self, sight, want, &admission, &mut line, looks, &seen).await?;
             looks += 1;
-            let cursors: Vec<usize> = (0..line.lanes.len()).collect();
-            let Ok(()) = admission.take_from(&mut line, &cursors);
+            line.choose(&mut admission);
             line.note_what_is_left();
             let missed = self
                 .lock_chosen(&mut admission, &mut line, &mut seen, &mut taken)
@@ -218,70 +242,6 @@ impl Transaction {
             .map(|row| Ok(i64::from(row.try_get::<_, i32>(0)?)))
             .collect::<Result<HashSet<i64>>>()?;
         Ok(lanes.into_iter().filter(|lane| busy.contains(&lane.id)).collect())
-    }
-
-    /// Reads the heads of the lanes that can take more jobs: as many slices of each as were enough last time, and twice
-    /// as many after each earlier look. Reports whether there is no more to find.
-    async fn look_at(
-        &self,
-        want: &Want,
-        admission: &Admission,
-        line: &mut Candidates,
-        looks_before: u32,
-        seen: &[i64],
-    ) -> Result<bool> {
-        let (mut ids, mut rooms, mut graces, mut steps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut slices_max = Vec::new();
-        let mut places = HashMap::new();
-        for (index, lane) in admission.lanes().enumerate() {
-            let room = admission.room(index).min(line.room());
-            if room > 0 {
-                let id = i32::try_from(lane.id).unwrap_or(i32::MAX);
-                places.insert(id, index);
-                ids.push(id);
-                rooms.push(i64::from(room));
-                let slices =
-                    i64::from(self.cache.slices_for(room).max(LOOK_SLICES_MIN)) << looks_before.min(16);
-                slices_max.push(slices.min(LEASE_SLICES_MAX.into()));
-                let aging = admission.aging(index);
-                graces.push(aging.map(|aging| aging.grace_ms));
-                steps.push(aging.map(|aging| aging.step_ms));
-            }
-        }
-        line.lanes.clear();
-        line.lanes.resize_with(admission.lanes().count(), VecDeque::new);
-        line.unknown = vec![false; line.lanes.len()];
-        line.is_cut = false;
-        if ids.is_empty() {
-            return Ok(true);
-        }
-        let params: Vec<Param> = vec![
-            Box::new(ids),
-            Box::new(rooms),
-            Box::new(graces),
-            Box::new(steps),
-            Box::new(self.now.0),
-            Box::new(slices_max),
-            Box::new(seen.to_vec()),
-            Box::new(i64::from(LEASE_SLICES_MAX)),
-            Box::new(admission.is_shared()),
-            Box::new(want.rank_max()),
-        ];
-        let rows = self.send(LOOK, params).await?.await?;
-        let mut exhausted = rows.len() < LEASE_SLICES_MAX as usize;
-        for row in &rows {
-            let has_more: bool = row.try_get(8)?;
-            exhausted &= !has_more;
-            if let Some(lane) = places.get(&row.try_get::<_, i32>(2)?) {
-                line.lanes[*lane].push_back(Candidate::read(row)?);
-                line.unknown[*lane] |= has_more;
-                // The look found as many slices of this rank as it asked for, and fewer fill all that the lane can take.
-                if has_more && row.try_get(9)? {
-                    line.with_more.insert(*lane);
-                }
-            }
-        }
-        Ok(exhausted)
     }
 
     /// Locks the chosen slices. Reports whether others had some of them.
@@ -374,6 +334,70 @@ impl Transaction {
         }
         Ok(())
     }
+}
+
+/// Reads the heads of the lanes that can take more jobs: as many slices of each as were enough last time, and twice
+/// as many after each earlier look. Reports whether there is no more to find.
+pub(super) async fn look_at(
+    reads: &impl Reads,
+    (cache, now): (&HandleCache, Timestamp),
+    want: &Want,
+    admission: &Admission,
+    line: &mut Candidates,
+    looks_before: u32,
+    seen: &[i64],
+) -> Result<bool> {
+    let (mut ids, mut rooms, mut graces, mut steps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut slices_max = Vec::new();
+    let mut places = HashMap::new();
+    for (index, lane) in admission.lanes().enumerate() {
+        let room = admission.room(index).min(line.room());
+        if room > 0 {
+            let id = i32::try_from(lane.id).unwrap_or(i32::MAX);
+            places.insert(id, index);
+            ids.push(id);
+            rooms.push(i64::from(room));
+            let slices = i64::from(cache.slices_for(room).max(LOOK_SLICES_MIN)) << looks_before.min(16);
+            slices_max.push(slices.min(LEASE_SLICES_MAX.into()));
+            let aging = admission.aging(index);
+            graces.push(aging.map(|aging| aging.grace_ms));
+            steps.push(aging.map(|aging| aging.step_ms));
+        }
+    }
+    line.lanes.clear();
+    line.lanes.resize_with(admission.lanes().count(), VecDeque::new);
+    line.unknown = vec![false; line.lanes.len()];
+    line.is_cut = false;
+    if ids.is_empty() {
+        return Ok(true);
+    }
+    let params: Vec<Param> = vec![
+        Box::new(ids),
+        Box::new(rooms),
+        Box::new(graces),
+        Box::new(steps),
+        Box::new(now.0),
+        Box::new(slices_max),
+        Box::new(seen.to_vec()),
+        Box::new(i64::from(LEASE_SLICES_MAX)),
+        Box::new(admission.is_shared()),
+        Box::new(want.rank_max()),
+    ];
+    let rows = reads.send(LOOK, params).await?.await?;
+    let mut exhausted = rows.len() < LEASE_SLICES_MAX as usize;
+    for row in &rows {
+        let has_more: bool = row.try_get(8)?;
+        exhausted &= !has_more;
+        if let Some(lane) = places.get(&row.try_get::<_, i32>(2)?) {
+            line.lanes[*lane].push_back(Candidate::read(row)?);
+            line.unknown[*lane] |= has_more;
+            // The look found as many slices of this rank as it asked for, and fewer fill all that the lane can take.
+            if has_more && row.try_get(9)? {
+                line.with_more.insert(*lane);
+            }
+        }
+    }
+    Ok(exhausted)
 }
 
 impl Candidate {

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use gristmill_model::limits::CONTROLS_MAX;
 use gristmill_model::{Control, Effect, Timestamp};
 use gristmill_store::rules::admission::{Needs, Usage};
-use gristmill_store::rules::controls::{ControlFilter, StoredControl, too_many_controls};
+use gristmill_store::rules::controls::{ControlFilter, Controls, StoredControl, too_many_controls};
+use gristmill_store::rules::lanes::Lane;
 use tokio_postgres::Row;
 
+use crate::claim::Reads;
+use crate::database::answers::Pending;
 use crate::database::connection::Param;
 use crate::database::snapshot::Snapshot;
 use crate::database::transaction::Transaction;
@@ -26,6 +29,54 @@ const HELD: &str =
 /// The buckets of these controls and groups.
 const BUCKETS: &str = "SELECT b.control_id, b.job_group, b.empty_at_ns FROM unnest($1::bigint[], $2::text[]) k (control_id, job_group) \
      JOIN gristmill.bucket b ON b.control_id = k.control_id AND b.job_group = k.job_group";
+
+/// All controls, for a look that keeps nothing in memory.
+pub(super) async fn all_controls(reads: &impl Reads) -> Result<Controls> {
+    let rows = reads.send(ALL, Vec::new()).await?.await?;
+    let mut controls = Controls::default();
+    controls.replace(1, rows.iter().map(read).collect::<Result<Vec<_>>>()?);
+    Ok(controls)
+}
+
+/// Reads the usage of the limits, after the answer to `turn`.
+pub(super) async fn usage(
+    reads: &impl Reads,
+    needs: &Needs,
+    turn: Option<Pending<Vec<Row>>>,
+    lane: impl Fn(i64) -> Option<Lane>,
+) -> Result<Usage> {
+    let mut usage = Usage::default();
+    let held = if needs.held {
+        Some(reads.send(HELD, Vec::new()).await?)
+    } else {
+        None
+    };
+    let buckets = if needs.buckets.is_empty() {
+        None
+    } else {
+        let ids: Vec<i64> = needs.buckets.iter().map(|key| key.0).collect();
+        let groups: Vec<String> = needs.buckets.iter().map(|key| key.1.to_string()).collect();
+        let params: Vec<Param> = vec![Box::new(ids), Box::new(groups)];
+        Some(reads.send(BUCKETS, params).await?)
+    };
+    if let Some(turn) = turn {
+        turn.await?;
+    }
+    if let Some(held) = held {
+        for row in &held.await? {
+            let (id, jobs): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
+            let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
+            usage.held.extend(lane(i64::from(id)).map(|lane| (lane, jobs)));
+        }
+    }
+    if let Some(buckets) = buckets {
+        for row in &buckets.await? {
+            let group: Arc<str> = row.try_get::<_, &str>(1)?.into();
+            usage.buckets.insert((row.try_get(0)?, group), row.try_get(2)?);
+        }
+    }
+    Ok(usage)
+}
 
 fn read(row: &Row) -> Result<StoredControl> {
     Ok(StoredControl {
@@ -124,7 +175,6 @@ impl Transaction {
 
     /// Reads the usage of the limits, once it is this claim's turn.
     pub async fn usage(&self, needs: &Needs) -> Result<Usage> {
-        let mut usage = Usage::default();
         // Sent together; each statement sees everything that was committed before its turn.
         let exclude = if needs.exclusive.is_empty() {
             None
@@ -134,37 +184,8 @@ impl Transaction {
                     .await?,
             )
         };
-        let held = if needs.held {
-            Some(self.send(HELD, Vec::new()).await?)
-        } else {
-            None
-        };
-        let buckets = if needs.buckets.is_empty() {
-            None
-        } else {
-            let ids: Vec<i64> = needs.buckets.iter().map(|key| key.0).collect();
-            let groups: Vec<String> = needs.buckets.iter().map(|key| key.1.to_string()).collect();
-            let params: Vec<Param> = vec![Box::new(ids), Box::new(groups)];
-            Some(self.send(BUCKETS, params).await?)
-        };
-        if let Some(exclude) = exclude {
-            exclude.await?;
-        }
-        if let Some(held) = held {
-            for row in &held.await? {
-                let (lane, jobs): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
-                let lane = self.cache.lanes().get(i64::from(lane)).cloned();
-                let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
-                usage.held.extend(lane.map(|lane| (lane, jobs)));
-            }
-        }
-        if let Some(buckets) = buckets {
-            for row in &buckets.await? {
-                let group: Arc<str> = row.try_get::<_, &str>(1)?.into();
-                usage.buckets.insert((row.try_get(0)?, group), row.try_get(2)?);
-            }
-        }
-        Ok(usage)
+        let lane = |id| self.cache.lanes().get(id).cloned();
+        usage(self, needs, exclude, lane).await
     }
 
     /// Records that lanes may have free slots.

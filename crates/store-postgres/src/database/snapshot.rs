@@ -3,11 +3,12 @@
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
+use gristmill_store::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::database::answers::Pending;
-use crate::database::connection::{Pooled, close};
+use crate::database::connection::{Param, Pooled, close};
 use crate::failure::Result;
 
 /// A read-only transaction: all of its queries see the same moment. If it is dropped before its end, its connection is
@@ -34,11 +35,27 @@ impl Snapshot {
             return Ok(Vec::new());
         };
         let rows = connection.rows(sql, params).await;
-        let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(begin) = begin {
-            begin.await?;
-        }
+        self.begun().await?;
         rows
+    }
+
+    /// Sends a query without waiting for its answer.
+    pub async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>> {
+        let Some(connection) = &self.connection else {
+            return Err(StoreError::Closed.into());
+        };
+        let rows = connection.send(sql, params).await;
+        self.begun().await?;
+        rows
+    }
+
+    /// Waits for the begin, once.
+    async fn begun(&self) -> Result<()> {
+        let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match begin {
+            Some(begin) => begin.await,
+            None => Ok(()),
+        }
     }
 
     /// Returns the first row of a query.

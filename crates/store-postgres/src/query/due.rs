@@ -4,8 +4,9 @@ use gristmill_model::Timestamp;
 use gristmill_store::Want;
 use gristmill_store::rules::admission::held_back::{DUE_LANES_MAX, WANTED_LANES_MAX};
 use gristmill_store::rules::lanes::{LOOK_LANES_MAX, Lane};
+use tokio_postgres::Row;
 
-use crate::claim::heads;
+use crate::claim::{heads, lane_ids};
 use crate::database::snapshot::Snapshot;
 use crate::failure::Result;
 
@@ -26,6 +27,33 @@ const DUE: &str = heads!(
      WHERE h.rank IS NOT NULL ORDER BY 1 LIMIT $5"
 );
 
+/// Wanted lanes that have slices, at most `lanes_max`.
+pub(crate) async fn wanted_lanes(snapshot: &Snapshot, want: &Want, lanes_max: usize) -> Result<Vec<Lane>> {
+    let names = |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let (queues, kinds) = (names(&want.queues), names(&want.kinds));
+    let rows = snapshot
+        .query(
+            WANTED,
+            &[&queues, &kinds, &number(LOOK_LANES_MAX), &number(lanes_max)],
+        )
+        .await?;
+    rows.iter().map(read_lane).collect()
+}
+
+/// Reads id, queue, kind and group of a lane.
+pub(crate) fn read_lane(row: &Row) -> Result<Lane> {
+    Ok(Lane {
+        id: i64::from(row.try_get::<_, i32>(0)?),
+        queue: row.try_get::<_, &str>(1)?.into(),
+        kind: row.try_get::<_, &str>(2)?.into(),
+        group: row.try_get::<_, &str>(3)?.into(),
+    })
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 /// Wanted lanes with jobs that were due by then.
 pub(crate) async fn due_lanes(
     snapshot: &Snapshot,
@@ -33,34 +61,15 @@ pub(crate) async fn due_lanes(
     due_by: Timestamp,
     now: Timestamp,
 ) -> Result<Vec<Lane>> {
-    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let names = |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let (queues, kinds) = (names(&want.queues), names(&want.kinds));
-    let rows = snapshot
-        .query(
-            WANTED,
-            &[&queues, &kinds, &count(LOOK_LANES_MAX), &count(WANTED_LANES_MAX)],
-        )
-        .await?;
-    let mut lanes = Vec::with_capacity(rows.len());
-    let mut ids = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let id: i32 = row.try_get(0)?;
-        ids.push(id);
-        lanes.push(Lane {
-            id: i64::from(id),
-            queue: row.try_get::<_, &str>(1)?.into(),
-            kind: row.try_get::<_, &str>(2)?.into(),
-            group: row.try_get::<_, &str>(3)?.into(),
-        });
-    }
+    let mut lanes = wanted_lanes(snapshot, want, WANTED_LANES_MAX).await?;
+    let ids = lane_ids(&lanes);
     if ids.is_empty() {
         return Ok(lanes);
     }
     let rows = snapshot
         .query(
             DUE,
-            &[&ids, &due_by.0, &want.rank_max(), &now.0, &count(DUE_LANES_MAX)],
+            &[&ids, &due_by.0, &want.rank_max(), &now.0, &number(DUE_LANES_MAX)],
         )
         .await?;
     let due = rows.iter().map(|row| Ok(i64::from(row.try_get::<_, i32>(0)?)));

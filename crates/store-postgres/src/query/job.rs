@@ -275,6 +275,27 @@ pub(crate) async fn jobs(
     Ok(page)
 }
 
+/// The rows of these waiting jobs, in this order.
+pub(crate) async fn rows_of(snapshot: &Snapshot, found: &[(BatchId, Piece)]) -> Result<Vec<JobRow>> {
+    let batches: HashSet<BatchId> = found.iter().map(|(batch, _)| *batch).collect();
+    let ids: Vec<i64> = batches.iter().map(|batch| batch.0).collect();
+    let sql = format!(
+        "SELECT {COMMON_COLUMNS} FROM gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id WHERE b.id = ANY ($1)"
+    );
+    let rows = snapshot.query(&sql, &[&ids]).await?;
+    let commons = rows.iter().map(read_common).collect::<Result<Vec<_>>>()?;
+    let commons: HashMap<BatchId, Common> = commons.into_iter().map(|one| (one.batch, one)).collect();
+    let mut messages = failure_messages(snapshot, batches).await?;
+    let mut all = Vec::new();
+    for (batch, piece) in found {
+        if let Some(common) = commons.get(batch) {
+            let job = |position| common.job(position, piece, messages.remove(&(*batch, position)), None);
+            all.extend(piece.positions.iter().map(job));
+        }
+    }
+    Ok(all)
+}
+
 /// The jobs that a page asks for.
 struct Meant<'f> {
     filter: &'f JobFilter,

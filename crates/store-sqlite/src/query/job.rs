@@ -246,6 +246,25 @@ pub(crate) fn jobs(
     Ok(page)
 }
 
+/// The rows of these waiting jobs, in this order.
+pub(crate) fn rows_of(
+    connection: &Connection,
+    now: Timestamp,
+    found: &[(BatchId, Piece)],
+) -> Result<Vec<JobRow>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {COMMON_COLUMNS} FROM batch b JOIN lane l ON l.id = b.lane_id WHERE b.id = ?1"
+    ))?;
+    let mut all = Vec::new();
+    for (batch, piece) in found {
+        let common = statement.query_row([batch.0], |row| Ok(read_common(row)));
+        let common = in_batch(*batch, "batch", common.map_err(Failure::from).flatten())?;
+        let jobs = piece.positions.iter().map(|position| (position, piece)).collect();
+        add_jobs(connection, now, &common, jobs, usize::MAX, &mut all)?;
+    }
+    Ok(all)
+}
+
 /// The next matching batches after one, by id; their states still have to be checked.
 pub(super) fn matching(
     connection: &Connection,

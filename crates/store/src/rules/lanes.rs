@@ -200,6 +200,11 @@ impl Lanes {
         (count <= lanes_max).then(|| self.wanted(want))
     }
 
+    /// The queues of the known lanes.
+    pub fn queues(&self) -> Vec<Arc<str>> {
+        self.by_queue.keys().cloned().collect()
+    }
+
     /// The known lanes from which a worker wants to claim, of all groups, by id.
     pub fn wanted(&self, want: &Want) -> Vec<Lane> {
         let mut ids = Vec::new();

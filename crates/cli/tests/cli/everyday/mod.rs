@@ -385,6 +385,44 @@ fn an_interval_has_no_time_zone_and_a_calendar_day_is_an_expression() {
 }
 
 #[test]
+fn the_next_jobs_are_listed_in_the_order_of_claims() {
+    let workspace = Workspace::new();
+    workspace.run("submit page 1 2").expect(0);
+    workspace.run("submit page 3 --priority 5").expect(0);
+    workspace.run("submit mail 1 2 3 --queue post").expect(0);
+    workspace.run("submit page 4 --delay 1h").expect(0);
+    let ids = |more: &str| -> Vec<String> {
+        let rows = json_of(&workspace, &format!("jobs --next --json {more}"));
+        let ids = rows.iter().map(|row| row["job"].as_str().unwrap().to_owned());
+        ids.collect()
+    };
+    assert_eq!(ids(""), ["2:0", "1:0", "1:1", "3:0", "3:1", "3:2"]);
+    assert_eq!(ids("--limit 2"), ["2:0", "1:0"]);
+    assert_eq!(ids("--queue post"), ["3:0", "3:1", "3:2"]);
+    assert_eq!(ids("--kind page"), ["2:0", "1:0", "1:1"]);
+    workspace.run("limit set --kind mail --concurrency 1").expect(0);
+    workspace.run("pause --kind page").expect(0);
+    assert_eq!(ids(""), ["3:0"]);
+    workspace.run("pause --kind mail").expect(0);
+    let none = workspace.run("jobs --next");
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
+    assert!(
+        none.stderr.contains("no job can be claimed now"),
+        "{}",
+        none.stderr
+    );
+    let refused = workspace.run("jobs --next --state dead");
+    assert!(
+        refused.stderr.contains("cannot be used with"),
+        "{}",
+        refused.stderr
+    );
+    let refused = workspace.run("jobs --next --limit 1001");
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("at most 1000 jobs"), "{}", refused.stderr);
+}
+
+#[test]
 fn jobs_are_listed_by_time() {
     let workspace = Workspace::new();
     assert_eq!(workspace.run("submit page 1 2 3").code, Some(0));
