@@ -279,3 +279,5 @@ SELECT trim(line) FROM explain_figures('SELECT count(*) FROM facts WHERE (k, wid
 SELECT trim(line) FROM explain_figures('SELECT count(*) FROM facts WHERE (k, wide) IN (SELECT k, sum(k + 1) FILTER (WHERE k > 0) OVER (PARTITION BY k) FROM few)') line WHERE line ~ 'Hash Cond|Batch(Agg|Join)';
 RESET batchexec.mode;
 DROP TABLE facts, few, many;
+-- A join of three views' tables, whose planning is told of each join in a variable of the stock server's.
+SELECT count(*) >= 0 AS is_planned FROM pg_stat_xact_user_tables;

@@ -466,6 +466,8 @@ collect_candidate(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelO
 	found.key_count = count_keys(&found, NULL);
 	if (found.key_count == 0)
 		return;
+	/* That of an inner join is a variable of the function that calls this. */
+	found.extra.sjinfo = memcpy(palloc(sizeof(SpecialJoinInfo)), extra->sjinfo, sizeof(SpecialJoinInfo));
 	*chain = memcpy(palloc(sizeof(JoinCandidate)), &found, sizeof(JoinCandidate));
 }
 
