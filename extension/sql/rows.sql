@@ -29,6 +29,40 @@ SELECT * FROM compare('SELECT j->>''k'', count(*), sum((j->>''v'')::numeric) FRO
 -- An error below, and above.
 SELECT * FROM compare('SELECT sum(100 / x) FROM (SELECT g - 400 AS x FROM generate_series(1, 600) g OFFSET 0) q');
 SELECT * FROM compare('SELECT count(x) FROM (SELECT 100 / (g - 400) AS x FROM generate_series(1, 600) g OFFSET 0) q');
+-- Below the hash joins that an aggregation reads: one, several, of each type, and where a join computes expressions.
+SET enable_mergejoin = off; SET enable_nestloop = off; SET batchexec.join_paths = off;
+CREATE TABLE dims AS SELECT g AS k, g % 10 AS n, 'name ' || g AS name, g / 4.0 AS price FROM generate_series(0, 500) g;
+CREATE TABLE ends AS SELECT g AS n, ARRAY[g, g] AS list FROM generate_series(0, 7) g;
+VACUUM (ANALYZE, FREEZE) dims, ends;
+SELECT * FROM compare('SELECT count(*), sum(d.n), sum(g), max(d.name COLLATE "C") FROM generate_series(1, 3000) g JOIN dims d ON d.k = g % 700');
+SELECT * FROM compare('SELECT e.n, count(*), sum(g + d.price) FROM generate_series(1, 3000) g JOIN dims d ON d.k = g % 700 JOIN ends e ON e.n = d.n GROUP BY e.n');
+SELECT * FROM compare('SELECT d.n, count(g), count(*), sum(length(t)) FROM (SELECT g, ''text '' || g AS t FROM generate_series(1, 900) g OFFSET 0) q LEFT JOIN dims d ON d.name = replace(t, ''text'', ''name'') GROUP BY d.n');
+SELECT * FROM compare('SELECT count(*), sum(i.kind) FROM (SELECT * FROM items ORDER BY id LIMIT 2000) i WHERE EXISTS (SELECT FROM dims d WHERE d.k = i.id AND d.n = i.kind)');
+SELECT * FROM compare('SELECT count(*), sum(i.kind) FROM (SELECT * FROM items ORDER BY id LIMIT 2000) i WHERE NOT EXISTS (SELECT FROM dims d WHERE d.k = i.id)');
+SELECT * FROM compare('SELECT count(*), count(d.k), count(g), sum(d.n) FROM generate_series(1, 900) g FULL JOIN dims d ON d.k = g - 300');
+SELECT * FROM compare('WITH w AS MATERIALIZED (SELECT * FROM items) SELECT w.kind, count(*), sum(w.price * d.price), count(w.note) FROM w JOIN dims d ON d.k = w.id WHERE w.price + d.price > 3 GROUP BY w.kind');
+SELECT * FROM compare('SELECT e.n, count(*) FROM (SELECT d.n + 1 AS m, g FROM generate_series(1, 2000) g JOIN dims d ON d.k = g % 600 OFFSET 0) q JOIN ends e ON e.n = q.m GROUP BY e.n');
+SELECT * FROM compare('SELECT count(DISTINCT e.list), count(*) FROM (VALUES (1, 2), (3, NULL), (5, 2)) v (x, y) JOIN dims d ON d.k = v.x LEFT JOIN ends e ON e.n = v.y');
+SELECT * FROM compare('SELECT count(*), count(q.list) FROM (SELECT g, ARRAY[g] AS list FROM generate_series(1, 900) g OFFSET 0) q JOIN dims d ON d.k = q.g JOIN ends e ON e.n = d.n WHERE q.list[1] + e.list[1] > 9');
+SELECT * FROM compare('SELECT DISTINCT d.n, g % 2 FROM generate_series(1, 3000) g JOIN dims d ON d.k = g % 700');
+-- None on either side; an error in a key, below, and in what is made of a pair.
+SELECT * FROM compare('SELECT count(*), sum(d.n) FROM generate_series(1, 0) g JOIN dims d ON d.k = g');
+SELECT * FROM compare('SELECT count(*), sum(d.n) FROM generate_series(1, 900) g JOIN dims d ON d.k = g WHERE d.n > 10');
+SELECT * FROM compare('SELECT count(*) FROM generate_series(1, 900) g JOIN dims d ON d.k = 100 / (g - 700)');
+SELECT * FROM compare('SELECT count(*) FROM (SELECT 100 / (g - 700) AS x FROM generate_series(1, 900) g OFFSET 0) q JOIN dims d ON d.k = q.x');
+SELECT * FROM compare('SELECT sum(100 / (d.k - g)) FROM generate_series(1, 900) g JOIN dims d ON d.k = g');
+-- Anew for each row above; a hash table that exceeds the memory.
+SELECT * FROM compare('SELECT p, (SELECT count(*) + sum(d.n) FROM generate_series(1, p * 200) g JOIN dims d ON d.k = g + p) FROM generate_series(0, 4) p');
+SELECT * FROM compare('SELECT p, q.* FROM generate_series(1, 3) p, LATERAL (SELECT d.n, count(*) FROM generate_series(p, 300) g JOIN dims d ON d.k = g WHERE d.n > p GROUP BY 1) q');
+SET work_mem = 64; SET hash_mem_multiplier = 1;
+SELECT * FROM compare('SELECT count(*), sum(length(i.note)), max(g) FROM generate_series(1, 5000) g JOIN items i ON i.id = g');
+RESET work_mem; RESET hash_mem_multiplier;
+RESET batchexec.join_paths;
+-- By choice: where that is cheaper, and no reason is left.
+EXPLAIN (COSTS OFF) SELECT d.n, count(*), sum(g) FROM generate_series(1, 1000000) g JOIN dims d ON d.k = g % 700 GROUP BY d.n;
+EXPLAIN (COSTS OFF) SELECT sum(g) FROM generate_series(1, 10) g JOIN dims d ON d.k = g;
+RESET enable_mergejoin; RESET enable_nestloop;
+DROP TABLE dims, ends;
 -- Anew for each outer row; none at all; more than once.
 SELECT * FROM compare('SELECT p, (SELECT sum(g * p) FROM generate_series(1, p * 200) g) FROM generate_series(0, 4) p');
 SELECT * FROM compare('SELECT p, q.* FROM generate_series(1, 3) p, LATERAL (SELECT g % p AS k, count(*) FROM generate_series(p, 300) g GROUP BY 1) q');

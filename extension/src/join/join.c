@@ -171,7 +171,7 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 	state->outer_keys_may_raise = keys_may_raise(state->table->outer_keys, list_length(keys));
 	state->table->keeps_all = returns_inner(state);
 	state->table->keeps_outer = keeps_unmatched(state);
-	if (state->type == JOIN_SEMI || state->type == JOIN_ANTI)
+	if (JOIN_KEEPS_ONE(state->type))
 		join_table_keep_one(state->table);
 	state->memory_limit_bytes = get_hash_memory_limit();
 	state->scan = outer->css.methods->CustomName == batch_join_methods.CustomName ? ((BatchJoinState *) outer)->scan : outer;
@@ -404,7 +404,7 @@ next_pairs(BatchJoinState *state)
 	Assert(state->has_outer && !state->outer_is_fresh);
 	if (state->outer_at >= selection->count)
 		return 0;
-	if (state->type != JOIN_SEMI && state->type != JOIN_ANTI)
+	if (!JOIN_KEEPS_ONE(state->type))
 		return pair_with_matches(state);
 	count = pair_outer_alone(state);
 	state->outer_at = selection->count;

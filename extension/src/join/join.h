@@ -27,6 +27,9 @@ enum BatchJoinPrivate
 	BATCH_JOIN_OUTER_RELID		/* list of one: varno in the outer keys */
 };
 
+/* Does a join keep one row of a key? */
+#define JOIN_KEEPS_ONE(type_)	((type_) == JOIN_SEMI || (type_) == JOIN_ANTI)
+
 extern const CustomScanMethods batch_join_methods;
 
 /* plan_join.c */
@@ -35,6 +38,7 @@ extern bool plan_is_batched_scan(const Plan *plan);
 extern int	batch_relid(const Plan *plan);
 extern const char *join_clause_obstacle(const Node *clause);
 extern const char *join_obstacle(const HashJoin *join);
+extern const char *join_outer_obstacle(const HashJoin *join);
 extern int	join_expression_size(const HashJoin *join);
 extern CustomScan *join_to_batch(HashJoin *join, int *next_node_id);
 extern Node *display_expression(const Plan *plan, Node *expression);

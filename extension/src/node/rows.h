@@ -14,7 +14,6 @@ extern const CustomScanMethods batch_rows_methods;
 /* plan_rows.c */
 extern bool plan_is_batch_rows(const Plan *plan);
 extern void plan_hand_on_columns(CustomScan *batch, const Plan *input, const List *targets);
-extern bool rows_pay(const Agg *agg, const Plan *input);
-extern CustomScan *rows_to_batch(const Agg *agg, Plan *input, int *next_node_id);
+extern CustomScan *rows_to_batch(const Bitmapset *columns, Plan *input, int *next_node_id);
 
 #endif

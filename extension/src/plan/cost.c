@@ -28,6 +28,9 @@
 #include "plan.h"
 #include "server.h"
 
+/* What a pair of rows costs that a join makes in a batch, next to a row that is read in one. */
+#define COST_PAIR_FACTOR	2
+
 /* Blocks that are looked up to see how much of a table is in shared buffers. */
 #define BLOCKS_SAMPLED	8
 
@@ -345,6 +348,23 @@ Cost
 cost_scan_least(const RelOptInfo *rel)
 {
 	return cost_input_least(rel) + rel->rows * batchexec_cost_result_row;
+}
+
+/*
+ * What the rows of a join's inner side cost on their way into the hash table.  A semi or anti join
+ * keeps one of a key: most others are only looked up.
+ */
+Cost
+cost_hash_rows(double rows, int key_count, bool keeps_one)
+{
+	return rows * (cpu_tuple_cost / (keeps_one ? 4 : 2) + cpu_operator_cost * key_count);
+}
+
+/* What the rows of the outer side cost that are looked up in batches, and the pairs of equal keys. */
+Cost
+cost_probe(double rows, int key_count, double matches)
+{
+	return batchexec_cost_startup + (rows * key_count + matches * COST_PAIR_FACTOR) * batchexec_cost_row;
 }
 
 /*

@@ -34,6 +34,8 @@ extern void cost_forget_facts(void);
 extern void cost_remember_rows(Oid relid, const RelOptInfo *rel);
 extern Cost cost_agg_saving(Cost agg_cost, double group_count,
 							int row_aggregates, int aggregates);
+extern Cost cost_hash_rows(double rows, int key_count, bool keeps_one);
+extern Cost cost_probe(double rows, int key_count, double matches);
 extern bool cost_rows_pay(double rows_read, double rows_returned);
 extern Cost cost_saved_by_reading(double rows);
 extern double cost_group_memories(double group_count, int width, int aggregates);

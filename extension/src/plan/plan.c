@@ -25,7 +25,6 @@
 #include "join.h"
 #include "batch_limits.h"
 #include "plan.h"
-#include "rows.h"
 #include "server.h"
 #include "sort.h"
 
@@ -160,13 +159,6 @@ index_scan_pays(const IndexScan *scan)
 		 cost_rows_indexed(scan->indexid) >= INDEX_ROWS_TO_PAY);
 }
 
-/* Is it an aggregation that may have its rows gathered? */
-static bool
-agg_may_gather(const Plan *plan)
-{
-	return IsA(plan, Agg) && rows_pay((const Agg *) plan, plan->lefttree);
-}
-
 static void
 look_over_plan(Plan *plan, PlanOverview *overview)
 {
@@ -176,7 +168,8 @@ look_over_plan(Plan *plan, PlanOverview *overview)
 	for (; plan != NULL; plan = plan->lefttree)
 	{
 		overview->largest_node_id = Max(overview->largest_node_id, plan->plan_node_id);
-		overview->holds_scan |= plan_is_table_scan(plan) || agg_may_gather(plan) || IsA(plan, BitmapHeapScan) ||
+		overview->holds_scan = overview->holds_scan || plan_is_table_scan(plan) || IsA(plan, BitmapHeapScan) ||
+			(IsA(plan, Agg) && agg_may_gather((Agg *) plan)) ||
 			(IsA(plan, Sort) && sort_pays((const Sort *) plan)) ||
 			(IsA(plan, IndexScan) && index_scan_pays((const IndexScan *) plan));
 		if (plan->righttree != NULL)
@@ -211,7 +204,7 @@ look_over_statement(const PlannedStmt *statement)
 }
 
 /* Count expressions of a node; why they are too many for it, or NULL. */
-static const char *
+const char *
 size_obstacle(PlanContext *context, int nodes)
 {
 	if (nodes > EXPRESSION_NODES_MAX)
@@ -301,6 +294,8 @@ hash_join_obstacle(PlanContext *context, const HashJoin *join, const RowDemand *
 {
 	const char *obstacle = join_obstacle(join);
 
+	if (obstacle == NULL)
+		obstacle = join_outer_obstacle(join);
 	if (obstacle == NULL && (demand->may_stop || demand->limits != NIL))
 		return "it may be stopped before its end";
 	return obstacle != NULL ? obstacle :
@@ -330,29 +325,12 @@ batch_join(PlanContext *context, Plan **plan, const RowDemand *demand)
 }
 
 /* The obstacle to an aggregation over this batched input, or NULL. */
-static const char *
+const char *
 agg_of_batches_obstacle(PlanContext *context, Agg *agg)
 {
 	const char *obstacle = agg_obstacle(agg, list_make1(agg_below(agg)));
 
 	return obstacle != NULL ? obstacle : size_obstacle(context, agg_expression_size(agg, agg_below(agg)));
-}
-
-/* Have the rows of an aggregation gathered into batches, where it then can be batched, and that pays. */
-static void
-gather_rows(PlanContext *context, Agg *agg)
-{
-	Plan	  **below = agg_is_over_sort(agg) ? &agg->plan.lefttree->lefttree : &agg->plan.lefttree;
-	Plan	   *rows = *below;
-	const int	size_before = context->expression_nodes;
-
-	if (context->obstacle != NULL || plan_is_batched(rows) || DO_AGGSPLIT_COMBINE(agg->aggsplit) ||
-		!rows_pay(agg, rows))
-		return;
-	*below = (Plan *) rows_to_batch(agg, rows, &context->next_node_id);
-	if (agg_of_batches_obstacle(context, agg) != NULL)
-		*below = rows;
-	context->expression_nodes = size_before;
 }
 
 /* Replace an aggregation over what has become a batched join, the scan of a bitmap's rows, or rows that are gathered. */

@@ -19,6 +19,7 @@ typedef struct PlanContext
 	bool		wants_reasons;	/* EXPLAIN shows them, or one is an error */
 	List	   *reasons;		/* C strings: what was not batched, and why */
 	List	   *scan_reasons;	/* those of them that concern table scans */
+	List	   *join_reasons;	/* pairs of a hash join and that of them that concerns its input */
 	Cost		batched_cost;	/* of the nodes that were replaced */
 	RowDemand  *subplan_demands;	/* of each of the statement's subplans */
 	int			expression_nodes;	/* of all nodes that were replaced */
@@ -30,6 +31,15 @@ extern void note_scan_reason(PlanContext *context, const Scan *scan, const char 
 extern void note_bitmap_scan_reason(PlanContext *context, const BitmapHeapScan *scan,
 									const char *obstacle);
 extern void note_input(PlanContext *context, const Plan *plan);
+extern void forget_join_reason(PlanContext *context, const Plan *join);
+
+/* plan.c */
+extern const char *size_obstacle(PlanContext *context, int nodes);
+extern const char *agg_of_batches_obstacle(PlanContext *context, Agg *agg);
+
+/* plan_gather.c */
+extern bool agg_may_gather(Agg *agg);
+extern void gather_rows(PlanContext *context, Agg *agg);
 
 /* plan_size.c */
 extern TargetEntry *target_of_number(List *targets, AttrNumber number);

@@ -325,7 +325,14 @@ type_obstacle(const HashJoin *join)
 	}
 }
 
-/* Why a hash join over a batched node can't be batched, or NULL. */
+/* Why a batched node can't be the outer side of a batched join, or NULL. */
+const char *
+join_outer_obstacle(const HashJoin *join)
+{
+	return returns_columns(join->join.plan.lefttree, join->join.jointype) ? NULL : "its outer side computes expressions";
+}
+
+/* Why a hash join can't be batched, whatever its outer side, or NULL. */
 const char *
 join_obstacle(const HashJoin *join)
 {
@@ -342,8 +349,6 @@ join_obstacle(const HashJoin *join)
 		return "there are too many keys";
 	if (list_length(inner->targetlist) > JOIN_INNER_COLUMNS_MAX)
 		return psprintf("its inner side has more than %d columns", JOIN_INNER_COLUMNS_MAX);
-	if (!returns_columns(outer, join->join.jointype))
-		return "its outer side computes expressions";
 	if (returns_records(outer) || returns_records(inner))
 		return "a column is a record";
 	foreach(cell, join->hashclauses)

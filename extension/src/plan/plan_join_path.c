@@ -32,9 +32,6 @@
  */
 #define REPEATED_WORK_SHARE	0.25
 
-/* What a pair of rows costs that a join makes in a batch, next to a row that is read in one. */
-#define COST_PAIR_FACTOR	2
-
 /* Hash chains of candidates, and of inputs, by the address of their table or join. */
 #define CHAIN_BITS			7
 #define CHAINS				(1 << CHAIN_BITS)
@@ -215,19 +212,6 @@ count_matches(PlannerInfo *root, const JoinCandidate *candidate)
 			   candidate->outer->rows * candidate->inner->rows);
 }
 
-/*
- * What a row of the inner side costs on its way into the hash table.  A semi or anti join
- * keeps one of a key: most others are only looked up.
- */
-static Cost
-cost_inner_row(const JoinCandidate *candidate)
-{
-	const bool	keeps_one = candidate->type == JOIN_SEMI || candidate->type == JOIN_ANTI;
-
-	return cpu_tuple_cost / (keeps_one ? 4 : 2) +
-		cpu_operator_cost * candidate->key_count;
-}
-
 /* What the files of a join in rounds cost; 0: its inner rows fit in memory. */
 static Cost
 cost_rounds(const Path *outer, const Path *inner)
@@ -267,11 +251,10 @@ cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 	const double repetition = 1 + REPEATED_WORK_SHARE * outer->path->parallel_workers;
 
 	cost.startup = outer->cost.startup +
-		repetition * (inner->cost + cost_inner_row(candidate) * inner->path->rows);
+		repetition * (inner->cost + cost_hash_rows(inner->path->rows, candidate->key_count, JOIN_KEEPS_ONE(candidate->type)));
 	cost.total = cost.startup + outer->cost.total - outer->cost.startup +
-		batchexec_cost_startup + outer->path->rows * candidate->key_count * batchexec_cost_row +
-		cost_rounds(outer->path, inner->path) +
-		matches * (COST_PAIR_FACTOR * batchexec_cost_row + cost_of_others(root, candidate));
+		cost_probe(outer->path->rows, candidate->key_count, matches) +
+		cost_rounds(outer->path, inner->path) + matches * cost_of_others(root, candidate);
 	return cost;
 }
 

@@ -159,4 +159,17 @@ note_input(PlanContext *context, const Plan *plan)
 		reason = input_reason(context, input);
 	if (reason != NULL)
 		note_reason(context, kind, reason);
+	if (reason != NULL && IsA(plan, HashJoin))
+		context->join_reasons = lappend(context->join_reasons, list_make2(unconstify(Plan *, plan), llast(context->reasons)));
+}
+
+/* The rows of a hash join's input are gathered after all. */
+void
+forget_join_reason(PlanContext *context, const Plan *join)
+{
+	ListCell   *cell;
+
+	foreach(cell, context->join_reasons)
+		if (linitial(lfirst(cell)) == join)
+			context->reasons = list_delete_ptr(context->reasons, lsecond(lfirst(cell)));
 }

@@ -215,9 +215,9 @@ class QueryMaker:
         return query
 
     def gathered(self) -> Query:
-        """An aggregate over rows that do not come right from a table."""
+        """An aggregate over rows that do not come right from a table, or over a join of such rows."""
         # A merge join takes rows from a sort: then only what has one answer, however rows of equal keys follow each other.
-        is_joined = self.rng.random() < 0.2 and not self.is_parallel
+        is_joined = self.rng.random() < 0.5 and not self.is_parallel
         was_parallel, self.is_parallel = self.is_parallel, self.is_parallel or is_joined
         query = self.rng.choice((self.aggregate, self.grouped))()
         self.is_parallel = was_parallel
@@ -228,7 +228,10 @@ class QueryMaker:
                                   f"select *, tableoid, ctid, count(*) over () from {name} "))
         query.source = f"({source}) t"
         if is_joined:
-            query.source += f" join generate_series(-4, {self.rng.choice((5, 3000))}) g on g {self.rng.choice(('=', '<'))} t.id % 9"
+            other = self.rng.choice((f"generate_series(-4, {self.rng.choice((5, 3000))}) g on g {self.rng.choice(('=', '<'))} t.id % 9",
+                                     f"{name} u on u.id = t.id + 1", f"{name} u on u.id = t.id and u.id % 3 = 0",
+                                     f"(select id % 9 as k, count(*) from {name} group by 1) u on u.k = t.id % 11"))
+            query.source += f" {self.rng.choice(('join', 'join', 'left join'))} {other}"
         return query
 
     def guarded(self) -> Query:
