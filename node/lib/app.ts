@@ -161,7 +161,11 @@ export class App extends Operations implements AsyncDisposable {
   /** Makes a function a job with options. */
   job<P, R>(name: string, options: JobOptions & { result?: StandardSchema<any, any> }, handler: Handler<P, R>): Job<P, R>;
   /** A job whose handler is exported by a module, and runs in processes of its own: for work that computes for long. */
-  job<P, R>(name: string, options: JobOptions & ModuleOptions): Job<P, R>;
+  job<P, R>(name: string, options: JobOptions & ModuleOptions & { result?: StandardSchema<any, any> }): Job<P, R>;
+  /** A job whose handler is exported by a module, and whose schema checks payloads. */
+  job<S extends StandardSchema<any, any>, R>(
+    name: string, options: JobOptions & ModuleOptions & { payload: S; result?: StandardSchema<any, any> },
+  ): Job<InputOf<S>, R>;
   /** A job of another program, with options for its submits. */
   job<P = unknown, R = unknown>(name: string, options: JobOptions): Job<P, R>;
   job(name: string, ...more: unknown[]): Job<never, never> {

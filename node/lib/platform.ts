@@ -16,6 +16,8 @@ export interface Builtins {
     spawn(program: string, words: string[], options: { stdio: 'inherit' }): Child;
     fork(module: URL, words: string[], options: { execArgv: string[]; serialization: 'advanced'; stdio: string[] }): Fork;
   };
+  'node:tty': { isatty(descriptor: number): boolean };
+  'node:worker_threads': { Worker: new (code: string, options: { eval: true; workerData: unknown }) => { unref(): void } };
   'node:os': { availableParallelism(): number };
   'node:url': { pathToFileURL(path: string): URL };
 }
@@ -40,7 +42,7 @@ export interface Fork extends Child {
   on(event: 'message', listener: (message: unknown) => void): unknown;
   send(message: unknown, sent: (error: Error | null) => void): boolean;
   unref(): void;
-  channel?: { unref(): void } | null;
+  channel?: { unref?(): void } | null;
 }
 
 /** The platform, such as "linux-x64-gnu". @internal */

@@ -15,8 +15,10 @@ interface Program extends Process {
   execve?(program: string, words: string[], environment: Record<string, string | undefined>): never;
 }
 
-/** Signals that end a process; the terminal sends SIGINT to the program by itself. */
-const ENDING_SIGNALS = ['SIGTERM', 'SIGHUP'];
+/** Signals that the program gets, too. */
+const SIGNALS = ['SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'];
+/** The platforms that have a package. */
+const PLATFORMS = ['linux-x64-gnu', 'linux-arm64-gnu'];
 
 const { process } = globalThis as unknown as { process: Program };
 
@@ -38,8 +40,12 @@ function find(name: string): string | null {
 /** Runs the program as a child, for runtimes that cannot become another program. */
 function start(path: string, words: string[]): void {
   const child = process.getBuiltinModule('node:child_process').spawn(path, words, { stdio: 'inherit' });
-  for (const signal of ENDING_SIGNALS) process.on(signal, () => child.kill(signal));
-  process.on('SIGINT', () => {});
+  for (const signal of SIGNALS) process.on(signal, () => child.kill(signal));
+  // A terminal sends Ctrl-C to the program by itself.
+  const hasTerminal = process.getBuiltinModule('node:tty').isatty(0);
+  process.on('SIGINT', () => {
+    if (!hasTerminal) child.kill('SIGINT');
+  });
   child.on('error', (error) => fail(`${path} does not start: ${error.message}`));
   child.on('exit', (code, signal) => {
     if (signal === null) {
@@ -56,8 +62,8 @@ function main(): void {
   const name = `gristmill-${platform}`;
   const path = find(name);
   if (path === null) {
-    fail(`the program for ${platform} is not installed: install the package ${name} in the version of the package gristmill, ` +
-      'or build the program by `cargo build --release`');
+    const remedy = PLATFORMS.includes(platform) ? `install the package ${name} in the version of the package gristmill, or ` : '';
+    fail(`the program for ${platform} is not installed: ${remedy}build it by \`cargo build --release\``);
     return;
   }
   const words = process.argv.slice(2);

@@ -18,9 +18,11 @@ export type SqlTransaction =
   | { unsafe(sql: string, values: any[]): PromiseLike<any> }
   | { executeQuery(query: any): PromiseLike<any> }
   | { raw(sql: string, values: any): PromiseLike<any> }
-  | ((sql: string, values: unknown[], parts: readonly string[]) => PromiseLike<any>);
+  | ((sql: string, values: unknown[], parts: TemplateStringsArray) => PromiseLike<any>);
 
 interface Libraries {
+  /** Of Kysely and Knex. */
+  isTransaction?: boolean;
   query?(sql: string, values: unknown[]): PromiseLike<Answer>;
   unsafe?(sql: string, values: unknown[]): PromiseLike<Answer>;
   executeQuery?(query: object): PromiseLike<Answer>;
@@ -33,12 +35,18 @@ const PARAMETER = /\$\d+/g;
 async function rowsOf(transaction: SqlTransaction, sql: string, values: unknown[]): Promise<readonly Row[]> {
   const of = (transaction ?? {}) as Libraries;
   const has = (name: keyof Libraries): boolean => typeof of[name] === 'function';
+  // Kysely says so of each connection, Knex of transactions alone.
+  const isNone = has('raw') ? of.isTransaction !== true : of.isTransaction === false;
+  if (isNone && !has('unsafe')) {
+    throw new InvalidValue('the connection is in no transaction: begin one, so that the job commits or rolls back with your rows',
+      'transaction');
+  }
   let answer: Answer;
   if (has('unsafe')) answer = await of.unsafe!(sql, values);
   else if (has('executeQuery')) answer = await of.executeQuery!(ofKysely(sql, values));
   else if (has('query')) answer = await of.query!(sql, values);
   else if (has('raw')) answer = await of.raw!(sql.replace(PARAMETER, '?'), values);
-  else if (typeof transaction === 'function') answer = await transaction(sql, values, sql.split(PARAMETER));
+  else if (typeof transaction === 'function') answer = await transaction(sql, values, templateOf(sql));
   else {
     throw new InvalidValue(`the transaction is ${shown(transaction)}: give a client of \`pg\`, a transaction of \`postgres\`, Kysely, ` +
       'Knex or TypeORM, or a function that runs a statement with its parameters', 'transaction');
@@ -46,6 +54,12 @@ async function rowsOf(transaction: SqlTransaction, sql: string, values: unknown[
   const rows = Array.isArray(answer) ? answer as readonly Row[] : (answer as { rows?: readonly Row[] } | null)?.rows;
   if (Array.isArray(rows)) return rows;
   throw new InvalidValue(`the transaction gave ${shown(answer)} for a statement: give its rows, or an object with \`rows\``, 'transaction');
+}
+
+/** A statement's text between its parameters. */
+function templateOf(sql: string): TemplateStringsArray {
+  const parts = sql.split(PARAMETER);
+  return Object.assign(parts, { raw: parts });
 }
 
 /** A statement in the form of Kysely's compiled queries. */

@@ -28,7 +28,7 @@ function folderOf(t) {
 }
 
 for (const name of ['express', 'fastify', 'hono']) {
-  test(`a server of ${name} submits, awaits and ends`, async (t) => {
+  test(`a server of ${name} submits, awaits and ends`, { timeout: 120_000 }, async (t) => {
     const folder = folderOf(t);
     const env = { ...process.env, PORT: '0', STORE: join(folder, 'jobs.db') };
     const child = spawn(process.execPath, [join(folder, `${name}.mjs`)], { env, stdio: ['ignore', 'pipe', 'inherit'] });

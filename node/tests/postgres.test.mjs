@@ -111,6 +111,19 @@ for (const [name, within] of Object.entries(LIBRARIES)) {
   });
 }
 
+test('a connection in no transaction is refused where its library says so', async (t) => {
+  const store = process.env.NODE_STORE;
+  const job = closed(t, new App(store)).job('outside');
+  const { Kysely, PostgresDialect } = clients('kysely');
+  const kysely = new Kysely({ dialect: new PostgresDialect({ pool: new (clients('pg').Pool)({ connectionString: store }) }) });
+  const knex = clients('knex')({ client: 'pg', connection: store });
+  try {
+    for (const database of [kysely, knex]) await assert.rejects(job.submitWithin(database, 1), /in no transaction/);
+  } finally {
+    await Promise.all([kysely.destroy(), knex.destroy()]);
+  }
+});
+
 test('a database that cannot be reached is told', async () => {
   const app = new App('postgresql://127.0.0.1:1/nowhere');
   await assert.rejects(app.counts(), /StoreError/);

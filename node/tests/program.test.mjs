@@ -32,7 +32,7 @@ function installed(t, hasProgram) {
 }
 
 for (const node of nodes) {
-  test(`the program runs with its words, input and exit status (${node})`, (t) => {
+  test(`the program runs with its words, input and exit status (${node})`, { timeout: 120_000 }, (t) => {
     const { folder, script } = installed(t, true);
     const run = (words, input) => spawnSync(node, [script, ...words], { cwd: folder, input, encoding: 'utf8' });
     const version = run(['--version']);
@@ -46,7 +46,7 @@ for (const node of nodes) {
     assert.match(run(['jobs', '--store', 'jobs.db']).stdout, /resize/);
   });
 
-  test(`a signal reaches the program, which ends by itself (${node})`, async (t) => {
+  test(`a signal reaches the program, which ends by itself (${node})`, { timeout: 120_000 }, async (t) => {
     const { folder, script } = installed(t, true);
     const child = spawn(node, [script, 'serve', '--store', 'jobs.db', '--listen', '127.0.0.1:0'], { cwd: folder });
     atEnd(t, () => child.kill('SIGKILL'));

@@ -25,6 +25,11 @@ await shrink.submitMany(['a']);
 
 const apart = app.job<number, string>('apart', { module: new URL('./apart.js', import.meta.url), processes: 2 });
 same<Awaited<ReturnType<typeof apart.submit>>, Handle<string>>(true);
+const dated = app.job('dated', { module: new URL('./apart.js', import.meta.url), payload: dates });
+await dated.submit({ at: '2026-11-27' });
+// Drizzle's tag takes templates.
+const tag = (_: TemplateStringsArray, ...__: unknown[]): PromiseLike<{ rows: { job: unknown }[] }> => Promise.resolve({ rows: [] });
+await apart.submitWithin((_, values, parts) => tag(parts, ...values), 1);
 // @ts-expect-error: a batch handler is a function.
 app.batch('apart', { module: new URL('./apart.js', import.meta.url) }, (texts: string[]) => texts);
 

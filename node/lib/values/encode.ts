@@ -66,6 +66,20 @@ function look(value: unknown, isExact: boolean, depth: number): number {
   }
 }
 
+/** The UTF-8 of a result, at most. */
+const RESULT_BYTES_MAX = 16 << 20;
+
+/** The bytes of UTF-8. A text that is too short for the limit is not measured. */
+const bytesOf = (text: string): number => (3 * text.length <= RESULT_BYTES_MAX ? text.length : new TextEncoder().encode(text).length);
+
+/** The JSON of a handler's result. @internal */
+export function encodeResult(value: unknown, bigints: BigInts): string {
+  const text = value === undefined ? 'null' : encode(value, 'result', bigints);
+  const bytes = bytesOf(text);
+  if (bytes <= RESULT_BYTES_MAX) return text;
+  throw new RangeError(`the result has ${bytes} bytes, and ${RESULT_BYTES_MAX} are the most: give a reference to it, such as a path`);
+}
+
 /** The place of a member. @internal */
 export function within(path: string, key: string | number): string {
   if (typeof key === 'number') return `${path}[${key}]`;

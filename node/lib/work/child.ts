@@ -1,13 +1,15 @@
 // A process of a pool: it runs the function that a module exports, for one job after the other.
 
 import { InvalidValue } from '../errors.js';
-import { type BigInts, encode } from '../values/encode.js';
-import { type JobSource, JobContext } from './context.js';
+import type { Builtins } from '../platform.js';
+import { type BigInts, encodeResult } from '../values/encode.js';
+import { type JobSource, JobContext, LOG_CHARACTERS_MAX } from './context.js';
 import { describe } from './describe.js';
 import type { Sent, Word } from './pool.js';
 
 interface Process {
   argv: string[];
+  getBuiltinModule<Name extends keyof Builtins>(name: Name): Builtins[Name];
   send(word: Word, sent: () => void): boolean;
   on(event: 'message', listener: (message: Sent) => void): unknown;
   on(event: 'disconnect' | 'SIGINT' | 'SIGTERM', listener: () => void): unknown;
@@ -17,16 +19,43 @@ interface Process {
 type Handler = (payload: unknown, job: JobContext) => unknown;
 
 const { process } = globalThis as unknown as { process: Process };
-const [url, name, bigints] = process.argv.slice(2) as [string, string, BigInts];
+const [url, name, bigints, parent] = process.argv.slice(2) as [string, string, BigInts, string];
 
-/** A parent that is gone reads no words: `disconnect` ends this process. */
-const say = (word: Word): void => void process.send(word, () => {});
+// Ctrl-C and a service manager reach all processes. The parent lets its running jobs end.
+process.on('SIGINT', () => {});
+process.on('SIGTERM', () => {});
+
+/** How soon a process ends whose parent has ended. */
+const WATCH_EVERY_MS = 1_000;
+
+// A handler that computes hears of nothing, so that a thread watches the parent.
+const { Worker } = process.getBuiltinModule('node:worker_threads');
+new Worker(`
+  const { workerData } = require('node:worker_threads');
+  setInterval(() => {
+    if (process.ppid !== workerData.parent) process.kill(process.pid, 'SIGKILL');
+  }, workerData.everyMs);
+`, { eval: true, workerData: { parent: Number(parent), everyMs: WATCH_EVERY_MS } }).unref();
 
 /** A job whose lines leave at once, so that they are there if the process ends. */
 class Told extends JobContext {
-  override log(line: string): void {
-    say({ log: String(line) });
+  private charactersLeft = LOG_CHARACTERS_MAX;
+
+  constructor(readonly number: number, source: JobSource) {
+    super(source, 0);
   }
+
+  override log(line: string): void {
+    const text = String(line).slice(0, this.charactersLeft);
+    if (this.isAnswered || this.charactersLeft <= 0) return;
+    this.charactersLeft -= text.length + 1;
+    say(this.number, { log: text });
+  }
+}
+
+/** A parent that is gone reads no words: `disconnect` ends this process. */
+function say(number: number, word: Omit<Word, 'gristmill'>): void {
+  process.send({ gristmill: number, ...word }, () => {});
 }
 
 async function load(): Promise<Handler> {
@@ -43,29 +72,31 @@ loading.catch(() => {});
 
 let current: Told | null = null;
 
-async function run({ identity, payload }: NonNullable<Sent['run']>): Promise<void> {
+async function run({ number, identity, payload }: NonNullable<Sent['run']>): Promise<void> {
   const source: JobSource = {
     identities: () => [identity],
-    progress: (_, progress) => say({ progress }),
+    progress: (_, progress) => say(number, { progress }),
   };
-  const job = new Told(source, 0);
+  const job = new Told(number, source);
   current = job;
   let handler: Handler;
   try {
     handler = await loading;
   } catch (error) {
     // The next process may find a mended module.
-    say({ error: describe(error), isLast: true });
+    say(number, { error: describe(error), isLast: true });
     return;
   }
   try {
-    const value = await handler(payload, job);
-    const text = value === undefined ? 'null' : encode(value, 'result', bigints);
+    // A job that was cancelled meanwhile does not begin.
+    if (job.reason !== null) throw job.reason;
+    say(number, { hasBegun: true });
+    const value = encodeResult(await handler(payload, job), bigints);
     job.isAnswered = true;
-    say({ value: text });
+    say(number, { value });
   } catch (error) {
     job.isAnswered = true;
-    say({ error: describe(error) });
+    say(number, { error: describe(error) });
   } finally {
     if (current === job) current = null;
   }
@@ -76,6 +107,3 @@ process.on('message', ({ run: asked, abort }) => {
   if (abort !== undefined) current?.abort(Object.assign(new Error(abort.message), { name: abort.name }));
 });
 process.on('disconnect', () => process.exit(0));
-// Ctrl-C and a service manager reach all processes. The parent lets its running jobs end.
-process.on('SIGINT', () => {});
-process.on('SIGTERM', () => {});

@@ -16,8 +16,8 @@ export interface Progress {
 
 /** A job's word on how far it is, at most this often. */
 const PROGRESS_EVERY_MS = 10;
-/** The longest log of one job. A longer one is cut. */
-const LOG_CHARACTERS_MAX = 60_000;
+/** The longest log of one job. A longer one is cut. @internal */
+export const LOG_CHARACTERS_MAX = 60_000;
 
 /** Where a job came from. */
 export interface JobSource {
@@ -35,6 +35,8 @@ export class JobContext<Source extends JobSource = JobSource> {
   begunAt = 0;
   /** @internal */
   timer: ReturnType<typeof setTimeout> | undefined = undefined;
+  /** Called when a process of the handler begins the job. @internal */
+  onBegun: (() => void) | null = null;
   /** @internal */
   logged = '';
   private controller: AbortController | undefined = undefined;
@@ -118,6 +120,11 @@ export class JobContext<Source extends JobSource = JobSource> {
   log(line: string): void {
     const left = LOG_CHARACTERS_MAX - this.logged.length;
     if (left > 0) this.logged += clean(`${line}\n`.slice(0, left));
+  }
+
+  /** Why the job is to end; null while it is not. @internal */
+  get reason(): Error | null {
+    return this.controller?.signal.aborted === true ? this.controller.signal.reason as Error : null;
   }
 
   /** @internal */

@@ -21,12 +21,16 @@ export interface ModuleOptions {
 
 /** What a process is sent. @internal */
 export interface Sent {
-  run?: { identity: Identity; payload: unknown };
+  run?: { number: number; identity: Identity; payload: unknown };
   abort?: { name: string; message: string };
 }
 
-/** What a process tells of its job. @internal */
+/** What a process tells of a job. @internal */
 export interface Word {
+  /** The number of the run. Other messages of the process are not for the pool. */
+  gristmill: number;
+  /** The handler is called now. */
+  hasBegun?: boolean;
   log?: string;
   progress?: string;
   /** The value as JSON: the job has completed. */
@@ -38,12 +42,17 @@ export interface Word {
 }
 
 const PROCESSES_MAX = 1_024;
+/** The time for which a process may start and load the module. */
+const STARTING_MS_MAX = 60_000;
+/** Processes that a job may lose before it has begun: an idle one may end at any moment, and Ctrl-C ends one that starts. */
+const LOST_MAX = 3;
 /** Options of the runtime's command line that are about the program itself. Others, such as loaders, are the processes' too. */
 const OF_PROGRAM = /^(--input-type|--inspect|--eval|--print|--test|--watch|-[ep]+$)/;
-/** Those of them that a word of code follows. */
-const HAS_CODE = /^(--eval|--print|-[ep]+)$/;
+/** Those of them whose value may be a word of its own. */
+const HAS_VALUE = /^(--eval|--print|-[ep]+|--input-type|--inspect-port|--watch-path|--test-[a-z-]+)$/;
 
 interface Runtime {
+  pid: number;
   execArgv: readonly string[];
   getBuiltinModule?<Name extends keyof Builtins>(name: Name): Builtins[Name];
   on(event: 'exit', listener: () => void): unknown;
@@ -82,19 +91,24 @@ export class Pool {
     if (typeof name !== 'string' || name === '') {
       throw new InvalidValue(`\`export\` is ${shown(name)}: give the name of a function`, 'export');
     }
-    this.words = [urlOf(module).href, name, bigints];
+    this.words = [urlOf(module).href, name, bigints, String(runtime?.pid)];
     this.processesMax = wholeNumber('processes', processes ?? builtin('node:os').availableParallelism(), 1, PROCESSES_MAX);
   }
 
   /** Runs a job in the next free process. */
   async run(payload: unknown, job: JobContext<MicroBatch>): Promise<Encoded> {
-    const warm = await this.take(job.signal);
-    try {
-      return await warm.run(payload, job);
-    } finally {
-      if (!warm.hasEnded) this.idle.push(warm);
-      const [next] = this.waiting;
-      next?.();
+    for (let lost = 1; ; lost++) {
+      const warm = await this.take(job.signal);
+      try {
+        return await warm.run(payload, job);
+      } catch (error) {
+        if (!(error instanceof Lost)) throw error;
+        if (lost === LOST_MAX) throw new Told({ type: 'ProcessEnded', message: `${error.message} before the job began, ${lost} times` });
+      } finally {
+        if (!warm.hasEnded) this.idle.push(warm);
+        const [next] = this.waiting;
+        next?.();
+      }
     }
   }
 
@@ -128,7 +142,8 @@ export class Pool {
 
   private start(): Warm {
     endAllAtExit();
-    const execArgv = runtime!.execArgv.filter((word, at, words) => !OF_PROGRAM.test(word) && !HAS_CODE.test(words[at - 1] ?? ''));
+    const isValue = (word: string, before = ''): boolean => HAS_VALUE.test(before) && !word.startsWith('--');
+    const execArgv = runtime!.execArgv.filter((word, at, words) => !OF_PROGRAM.test(word) && !isValue(word, words[at - 1]));
     const options = { execArgv, serialization: 'advanced' as const, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] };
     const child = builtin('node:child_process').fork(new URL('./child.js', import.meta.url), this.words, options);
     const warm: Warm = new Warm(child, () => {
@@ -143,22 +158,30 @@ export class Pool {
   }
 }
 
+/** A process ended before it began the job that it was given. */
+class Lost extends Error {}
+
 /** One process. */
 class Warm {
   hasEnded = false;
+  private runs = 0;
   private heard: ((word: Word) => void) | null = null;
   private ended: ((reason: string) => void) | null = null;
 
   constructor(private readonly child: Fork, onEnd: () => void) {
     // The worker keeps the program alive, not its idle processes.
     child.unref();
-    child.channel?.unref();
+    child.channel?.unref?.();
     const end = (reason: string): void => {
       this.hasEnded = true;
       this.ended?.(reason);
       onEnd();
     };
-    child.on('message', (word) => this.heard?.(word as Word));
+    child.on('message', (message) => {
+      // The handler may send messages of its own.
+      const word = message as Partial<Word> | null;
+      if (typeof word === 'object' && word?.gristmill === this.runs) this.heard?.(word as Word);
+    });
     child.on('error', (error) => {
       this.kill();
       end(`cannot be started or told anything: ${error.message}`);
@@ -173,8 +196,25 @@ class Warm {
 
   run(payload: unknown, job: JobContext<MicroBatch>): Promise<Encoded> {
     const { signal } = job;
+    const number = ++this.runs;
     return new Promise((resolve, reject) => {
-      let timer: ReturnType<typeof setTimeout> | undefined;
+      let hasBegun = false, grace: ReturnType<typeof setTimeout> | undefined;
+      const settle = (): void => {
+        clearTimeout(starting);
+        clearTimeout(grace);
+        signal.removeEventListener('abort', abort);
+        this.heard = null;
+        this.ended = null;
+      };
+      /** Fails the job, and ends the process, which may go on with it. */
+      const fail = (error: unknown): void => {
+        settle();
+        this.kill();
+        reject(error as Error);
+      };
+      const starting = setTimeout(() => {
+        fail(new Told({ type: 'timeout', message: `the module of the handler did not load within ${STARTING_MS_MAX} ms` }));
+      }, STARTING_MS_MAX);
       const abort = (): void => {
         const { name, message } = signal.reason as Error;
         if (name === 'TimeoutError') {
@@ -182,17 +222,21 @@ class Warm {
           return;
         }
         this.send({ abort: { name, message } });
-        timer = setTimeout(() => this.kill(), CANCEL_GRACE_MS);
-      };
-      const settle = (): void => {
-        clearTimeout(timer);
-        signal.removeEventListener('abort', abort);
-        this.heard = null;
-        this.ended = null;
+        grace = setTimeout(() => this.kill(), CANCEL_GRACE_MS);
       };
       this.heard = (word) => {
+        if (word.hasBegun === true) {
+          hasBegun = true;
+          clearTimeout(starting);
+          job.onBegun?.();
+        }
         if (word.log !== undefined) job.log(word.log);
-        if (word.progress !== undefined) job.microBatch.progress(job.place, word.progress);
+        try {
+          if (word.progress !== undefined) job.microBatch.progress(job.place, word.progress);
+        } catch (error) {
+          fail(error);
+          return;
+        }
         if (word.value === undefined && word.error === undefined) return;
         settle();
         if (word.isLast === true) this.kill();
@@ -201,13 +245,15 @@ class Warm {
       };
       this.ended = (reason) => {
         settle();
-        reject(new Told({ type: 'ProcessEnded', message: `the process of the handler ${reason}` }));
+        const message = `the process of the handler ${reason}`;
+        reject(hasBegun || signal.aborted ? new Told({ type: 'ProcessEnded', message }) : new Lost(message));
       };
       signal.addEventListener('abort', abort, { once: true });
-      if (signal.aborted) abort();
       try {
-        this.send({ run: { identity: job.identity, payload } });
+        this.send({ run: { number, identity: job.identity, payload } });
+        if (signal.aborted) abort();
       } catch (error) {
+        // The payload cannot be copied.
         settle();
         reject(error as Error);
       }

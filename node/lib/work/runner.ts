@@ -3,7 +3,7 @@
 import type { Channel, Message } from '../backend.js';
 import { TIMER_MS_MAX } from '../errors.js';
 import { Unreadable } from '../values/decode.js';
-import { type BigInts, encode } from '../values/encode.js';
+import { type BigInts, encodeResult } from '../values/encode.js';
 import { JobContext } from './context.js';
 import { describe } from './describe.js';
 import { MicroBatch } from './micro-batch.js';
@@ -21,7 +21,10 @@ export interface KindSpec {
   kind: string;
   concurrency: number;
   entry: Entry;
-  /** Whether jobs that are given up end soon by themselves, because their processes are killed. */
+  /**
+   * Whether the handler runs in processes of its own. It tells when a job begins there, and jobs that are given up end soon, because
+   * their processes are killed.
+   */
   hasProcesses?: boolean;
 }
 
@@ -29,8 +32,6 @@ export interface KindSpec {
 const TURN_MS_MAX = 5, FLUSH_EVERY_MS = 2;
 /** The time for which a cancelled job may go on. @internal */
 export const CANCEL_GRACE_MS = 10_000;
-/** The UTF-8 of a result, at most. */
-const VALUE_BYTES_MAX = 16 << 20;
 
 const whenIdle: (task: () => void) => unknown = (globalThis as { setImmediate?: (task: () => void) => unknown }).setImmediate
   ?? ((task) => setTimeout(task, 0));
@@ -38,9 +39,6 @@ const whenIdle: (task: () => void) => unknown = (globalThis as { setImmediate?: 
 const isThenable = (value: unknown): value is PromiseLike<unknown> => (
   typeof value === 'object' && value !== null && typeof (value as { then?: unknown }).then === 'function'
 );
-
-/** The bytes of UTF-8. A text that is too short for the limit is not measured. */
-const bytesOf = (text: string): number => (3 * text.length <= VALUE_BYTES_MAX ? text.length : new TextEncoder().encode(text).length);
 
 /** The runner of one kind. @internal */
 export class Runner {
@@ -174,7 +172,11 @@ export class Runner {
     }
     this.running++;
     microBatch.running[place] = job;
-    if (microBatch.timeoutMs > 0) this.limit(job, microBatch.timeoutMs);
+    const { timeoutMs } = microBatch;
+    if (timeoutMs > 0) {
+      if (this.spec.hasProcesses === true) job.onBegun = () => this.limit(job, timeoutMs);
+      else this.limit(job, timeoutMs);
+    }
     promised.then((value) => this.end(job, value, false), (error: unknown) => this.end(job, error, true));
   }
 
@@ -214,12 +216,7 @@ export class Runner {
   private settle(job: JobContext<MicroBatch>, value: unknown): void {
     let text: string;
     try {
-      if (value instanceof Encoded) ({ text } = value);
-      else text = value === undefined ? 'null' : encode(value, 'result', this.bigints);
-      const bytes = bytesOf(text);
-      if (bytes > VALUE_BYTES_MAX) {
-        throw new RangeError(`the result has ${bytes} bytes, and ${VALUE_BYTES_MAX} are the most: give a reference to it, such as a path`);
-      }
+      text = value instanceof Encoded ? value.text : encodeResult(value, this.bigints);
     } catch (error) {
       this.settleError(job, error);
       return;
