@@ -51,7 +51,7 @@ BUILD_ONCE := CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CO
 # Tests wait for processes, disks and browsers, so they run beside each other. Clippy and the documentation compute in what
 # they leave. They begin when the tests have what they run, because cargo compiles one thing at a time in a build folder.
 # The extension, which shares nothing with the rest, compiles and is tested beside them all.
-PARTS := format test-tools runtimes-clients test-programs python-test-wheel test-scripts test-cli test-python test-crates test-node \
+PARTS := format test-tools test-programs python-test-wheel test-scripts test-cli test-python test-crates test-node \
   test-web-short test-bench test-extension lint docs
 
 .PHONY: test
@@ -69,7 +69,6 @@ part-test-extension part-lint part-docs: private BESIDE := nice
 part-test-programs: part-format
 part-python-test-wheel: part-test-programs part-test-tools
 part-test-crates part-test-cli part-test-scripts part-test-python part-test-node part-test-web-short part-test-bench: part-python-test-wheel
-part-test-crates part-test-cli part-test-scripts part-test-node: part-runtimes-clients
 part-lint: part-test-web-short
 part-docs: part-lint
 
@@ -106,20 +105,17 @@ TEST_WORKSPACE := $(CARGO) test --workspace --all-features --locked --no-fail-fa
 test-rust: test-crates test-cli test-scripts ## Run the Rust tests, with the scripts' runtimes and a private PostgreSQL
 
 .PHONY: test-crates
-test-crates: runtimes-clients postgres poppler ## Run the Rust tests but those of the program and of the scripts' runtimes
-	$(TEST_WORKSPACE) --lib --bins --examples $(addprefix --test ,$(filter-out cli conformance,$(TEST_PROGRAMS)))
-	$(TEST_WORKSPACE) --doc
+test-crates: runtimes clients postgres poppler ## Run the Rust tests but those of the program and of the scripts' runtimes
+	$(TEST_WORKSPACE) --lib --bins --examples $(addprefix --test ,$(filter-out cli conformance,$(TEST_PROGRAMS))); \
+	  status=$$?; $(TEST_WORKSPACE) --doc && exit $$status
 
 .PHONY: test-cli
-test-cli: runtimes-clients postgres poppler ## Run the tests of the program
+test-cli: runtimes clients postgres poppler ## Run the tests of the program
 	$(TEST_WORKSPACE) --test cli
 
 .PHONY: test-scripts
-test-scripts: runtimes-clients ## Run the tests of scripts on each runtime
+test-scripts: runtimes ## Run the tests of scripts on each runtime
 	$(TEST_WORKSPACE) --test conformance
-
-.PHONY: runtimes-clients
-runtimes-clients: runtimes clients
 
 # A program of its own: its dependencies are a third of those of the tests, whose features would be built anew for it. What both
 # have in common is built once, in the build folder that they share.
