@@ -31,6 +31,10 @@ SECONDS_EACH := $(if $(filter environment command line,$(origin SECONDS)),$(SECO
 fuzz: ## Fuzz all that reads untrusted bytes, each target so long: make fuzz [SECONDS=600] [TARGETS="http packed"]
 	fuzz/run $(SECONDS_EACH) $(TARGETS)
 
+.PHONY: fuzz-readers
+fuzz-readers: ## Fuzz each reader of memory by itself: make fuzz-readers [SECONDS=600] [FORMATS="docx org"]
+	fuzz/run $(SECONDS_EACH) $(addprefix reader-,$(or $(FORMATS),$(notdir $(wildcard fuzz/corpus/readers/*/*))))
+
 .PHONY: fuzz-extension
 fuzz-extension: ## Fuzz the extension's reading of pages, with sanitizers: make fuzz-extension [SECONDS=600]
 	extension/fuzz/run $(SECONDS_EACH)

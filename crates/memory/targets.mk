@@ -69,13 +69,13 @@ QUALITY := $(BUILD)/quality
 REGISTRY = $(firstword $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src/*))
 
 .PHONY: bench-memory-quality
-bench-memory-quality: ## How well recall finds, beside BM25 and FTS5: [LIST=FILE] [CHAT=FILE] [LOCOMO=DIR] [FOLDERS='DIR …'] [HALF=1] [MODEL=DIR]
+bench-memory-quality: ## How well recall finds, beside BM25 and FTS5: [LIST=FILE] [CHAT=FILE] [LOCOMO=DIR] [FOLDERS='DIR …'] [HALF=1] [MODEL=DIR] [RERANKER=DIR]
 	$(CARGO) fetch --locked
 	rm -rf $(QUALITY)
 	$(or $(PYTHON),python3) crates/memory/quality/sources.py $(QUALITY) --notes Cargo.lock $(REGISTRY) $(if $(LIST),--list $(abspath $(LIST))) \
 	  $(if $(CHAT),--chat $(abspath $(CHAT))) $(if $(LOCOMO),--locomo $(abspath $(LOCOMO)))
 	$(CARGO) bench --locked --package gristmill-memory --bench quality -- $(if $(MODEL),--embedder $(abspath $(MODEL))) \
-	  $(if $(HALF),--half $(HALF)) $(abspath $(FOLDERS) $(wildcard $(QUALITY)/*))
+	  $(if $(RERANKER),--reranker $(abspath $(RERANKER))) $(if $(HALF),--half $(HALF)) $(abspath $(FOLDERS) $(wildcard $(QUALITY)/*))
 
 .PHONY: bench-memory-readers
 bench-memory-readers: ## How fast the readers read, beside Python's mailbox

@@ -29,6 +29,7 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
         "queries" => queries::ask,
         "readers" => readers::read,
         "script" => script::read,
+        name if name.starts_with("reader-") => readers::read_one,
         _ => panic!("FUZZ_TARGET={name} is not a target"),
     }
 });

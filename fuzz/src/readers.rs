@@ -1,13 +1,32 @@
 //! The readers of sources.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use gristmill_memory::source::{Format, ReadOptions, read as read_source};
 use gristmill_model::Timestamp;
 
+/// The format of the target `reader-FORMAT`.
+static FORMAT: LazyLock<Format> = LazyLock::new(|| {
+    let target = std::env::var("FUZZ_TARGET").expect("FUZZ_TARGET names a target");
+    let name = target.trim_start_matches("reader-");
+    Format::from_name(name).unwrap_or_else(|| panic!("FUZZ_TARGET={target} names no format"))
+});
+
 /// The first byte selects the format, and the second the maximum length of a chunk.
 pub fn read(data: &[u8]) {
-    let [format, characters, bytes @ ..] = data else {
+    if let [format, ..] = data {
+        read_as(Format::ALL[usize::from(*format) % Format::ALL.len()], data);
+    }
+}
+
+/// The same with the format that the target names, whatever the first byte is.
+pub fn read_one(data: &[u8]) {
+    read_as(*FORMAT, data);
+}
+
+fn read_as(format: Format, data: &[u8]) {
+    let [_, characters, bytes @ ..] = data else {
         return;
     };
     Format::of(Path::new("fuzz"), bytes);
@@ -18,7 +37,6 @@ pub fn read(data: &[u8]) {
         duration_ms: Some(3_600_000),
         zone_minutes: Some(-420),
     };
-    let format = Format::ALL[usize::from(*format) % Format::ALL.len()];
     let Ok(messages) = read_source("fuzz", format, bytes, &options) else {
         return;
     };

@@ -1,6 +1,6 @@
 //! How well recall finds the messages that answer questions, beside plain BM25 over the same messages.
 //!
-//! `cargo bench -p gristmill-memory --bench quality [-- [--embedder MODEL [--vectors FILE]] [--tune] [--half 0]
+//! `cargo bench -p gristmill-memory --bench quality [-- [--embedder MODEL [--vectors FILE]] [--reranker MODEL] [--tune] [--half 0]
 //! FOLDER…]`. Each FOLDER is a knowledge base: its sources, and `questions.jsonl` as in `tests/memory/quality/`, which is
 //! measured where no folder is named. A question names the text of the one message that answers it, the positions of several in
 //! the only source, the Message-IDs of a thread, or the lines of a conversation.
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use gristmill_memory::embed::{Embedder, open_local};
+use gristmill_memory::embed::{CrossEncoder, Embedder, open_local};
 use gristmill_memory::extract::LocalExtractor;
 use gristmill_memory::pipeline::{IngestOptions, NewInput};
 use gristmill_memory::recall::Weights;
@@ -113,6 +113,7 @@ const ROUNDS_MAX: usize = 4;
 struct Case {
     memory: Memory,
     questions: Vec<Question>,
+    reranker: Option<CrossEncoder>,
     _folder: tempfile::TempDir,
 }
 
@@ -120,7 +121,7 @@ struct Case {
 async fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let (mut folders, mut model, mut vectors, mut tunes) = (Vec::new(), None, None, false);
-    let (mut weights, mut half, mut tells_missed) = (Weights::default(), None, false);
+    let (mut weights, mut half, mut tells_missed, mut reranker) = (Weights::default(), None, false, None);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--tune" => tunes = true,
@@ -132,6 +133,10 @@ async fn main() {
             "--embedder" => {
                 let folder = arguments.next().expect("a folder after --embedder");
                 model = Some(open_local(Path::new(&folder)).expect("a model in the folder"));
+            }
+            "--reranker" => {
+                let folder = arguments.next().expect("a folder after --reranker");
+                reranker = Some(CrossEncoder::open(Path::new(&folder)).expect("a model in the folder"));
             }
             "--vectors" => vectors = Some(PathBuf::from(arguments.next().expect("a file after --vectors"))),
             "--set" => {
@@ -150,7 +155,10 @@ async fn main() {
     let embedder = remembered.clone().map(|embedder| embedder as Arc<dyn Embedder>);
     let mut cases = Vec::new();
     for folder in &folders {
-        cases.push(fill(folder, embedder.clone()).await);
+        cases.push(Case {
+            reranker: reranker.clone(),
+            ..fill(folder, embedder.clone()).await
+        });
     }
     if let Some(half) = half {
         for case in &mut cases {
@@ -208,17 +216,19 @@ async fn fill(folder: &Path, embedder: Option<Arc<dyn Embedder>>) -> Case {
     Case {
         memory,
         questions,
+        reranker: None,
         _folder: kept,
     }
 }
 
 async fn measure_all(cases: &[Case], weights: Weights, tells_missed: bool) -> Measured {
-    let options = RecallOptions {
-        weights,
-        ..RecallOptions::default()
-    };
     let mut measured = Measured::default();
     for case in cases {
+        let options = RecallOptions {
+            weights,
+            reranker: case.reranker.clone(),
+            ..RecallOptions::default()
+        };
         for question in &case.questions {
             let found = measure::recalled(&case.memory, &question.question, &options).await;
             measured.add(question, &found);

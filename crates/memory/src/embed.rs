@@ -2,7 +2,8 @@
 //!
 //! * [`openai`]: vectors of a model behind an OpenAI-compatible service.
 //! * [`model2vec`]: vectors of a static model in a local folder: no network, thousands of texts a second.
-//! * [`bert`]: vectors of a BERT model in a local folder, such as all-MiniLM-L6-v2: no network, better and slower.
+//! * [`bert`]: vectors of a BERT model in a local folder, such as all-MiniLM-L6-v2: no network, better and slower. A
+//!   [`CrossEncoder`] of that kind ranks texts instead.
 //!
 //! Without an embedder, related terms are found by their spelling, and messages by their words.
 
@@ -20,6 +21,7 @@ use async_trait::async_trait;
 
 use crate::service::ServiceError;
 pub use bert::BertEmbedder;
+pub use bert::pairs::CrossEncoder;
 pub use model2vec::Model2VecEmbedder;
 pub use openai::OpenAiEmbedder;
 pub use vector::Vector;
@@ -38,11 +40,11 @@ pub fn open_local(folder: &Path) -> Result<Arc<dyn Embedder>, EmbedError> {
 }
 
 /// Runs a local model on a thread for blocking work, so that other tasks go on.
-async fn run_model(
-    embed: impl FnOnce() -> Result<Vec<Vector>, EmbedError> + Send + 'static,
-) -> Result<Vec<Vector>, EmbedError> {
-    match tokio::task::spawn_blocking(embed).await {
-        Ok(vectors) => vectors,
+async fn run_model<T: Send + 'static>(
+    compute: impl FnOnce() -> Result<T, EmbedError> + Send + 'static,
+) -> Result<T, EmbedError> {
+    match tokio::task::spawn_blocking(compute).await {
+        Ok(computed) => computed,
         Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
         Err(_) => Err(EmbedError::Vectors("the runtime was shut down".to_owned())),
     }

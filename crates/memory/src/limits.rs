@@ -162,8 +162,11 @@ pub const CONVERSATION_GAP_MS: i64 = 3_600_000;
 /// Maximum messages that are found by their vectors.
 pub const NEAREST_MESSAGES_MAX: usize = 200;
 
-/// Messages at the head of a ranking that a model ranks again.
+/// Messages at the head of a ranking that a model or a cross-encoder ranks again.
 pub const RERANKED_MESSAGES: usize = 20;
+
+/// Characters before the first word of the question from which a cross-encoder reads a message. It reads about 1,000.
+pub const RERANKED_CHARACTERS_BEFORE: u32 = 200;
 
 /// Characters of a message that a model is shown to rank it: about 100 tokens, so that all messages fit the smallest
 /// contexts.

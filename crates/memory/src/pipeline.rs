@@ -476,11 +476,12 @@ impl Run<'_> {
                 if current.is_none() {
                     match inputs.next() {
                         Some(input) => {
-                            let name = input.name();
+                            let file = input.file();
+                            let name = input.name().map(|name| self.known.name_of(name, file.as_ref()));
                             if name.as_deref().is_some_and(|name| self.known.has_moved(name)) {
                                 continue;
                             }
-                            if self.is_seen(name.as_deref(), input.file(), on_event).await {
+                            if self.is_seen(name.as_deref(), file, on_event).await {
                                 continue;
                             }
                             current = self.take_source(name, input.into_input(), on_event).await?;

@@ -15,6 +15,7 @@ pub mod nearest;
 mod places;
 pub mod rank;
 pub mod related;
+mod rerank;
 pub mod text;
 pub mod weights;
 
@@ -25,9 +26,10 @@ use chrono::NaiveDate;
 use gristmill_model::Timestamp;
 use serde::Serialize;
 
+use crate::embed::CrossEncoder;
 use crate::error::MemoryError;
 use crate::knowledge::{KnowledgeKind, RefOrdinal, SemanticRef};
-use crate::limits::{HEAD_MESSAGES, MESSAGES_DEFAULT, REFS_DEFAULT};
+use crate::limits::{HEAD_MESSAGES, MESSAGES_DEFAULT, REFS_DEFAULT, RERANKED_MESSAGES};
 use crate::message::{MessageOrdinal, TimeRange, thread_number};
 use crate::property::Property;
 use crate::query::search_query::DateTimeRange;
@@ -40,6 +42,7 @@ pub use highlights::Highlight;
 use highlights::highlights;
 pub use places::OtherPlace;
 pub use related::{RecordedRelations, Relations};
+pub(crate) use rerank::put_first;
 use text::TextQuestion;
 pub use weights::Weights;
 
@@ -64,6 +67,8 @@ pub struct RecallOptions {
     pub threads: Vec<String>,
     /// Whether each message tells the parts of its score.
     pub explain: bool,
+    /// Ranks the first messages again.
+    pub reranker: Option<CrossEncoder>,
     /// The weights of the ranking of messages.
     pub weights: Weights,
 }
@@ -80,6 +85,7 @@ impl Default for RecallOptions {
             speakers: Vec::new(),
             threads: Vec::new(),
             explain: false,
+            reranker: None,
             weights: Weights::default(),
         }
     }
@@ -279,8 +285,17 @@ pub async fn recall_query(
     // More than asked for, because copies become one.
     let head = options.messages_max.map(|max| max.max(HEAD_MESSAGES));
     let best = ranking.best(head);
-    let messages = ranked_messages(store, fusion, best, is_ranked, options);
-    let (messages, knowledge) = tokio::try_join!(messages, load_refs(store, refs, options))?;
+    let reranker = options.reranker.as_ref().filter(|_| is_ranked);
+    let ranked_max = options.messages_max.map(|max| match reranker {
+        Some(_) => max.max(RERANKED_MESSAGES),
+        None => max,
+    });
+    let messages = ranked_messages(store, fusion, best, is_ranked, ranked_max, options);
+    let (mut messages, knowledge) = tokio::try_join!(messages, load_refs(store, refs, options))?;
+    if let Some(encoder) = reranker {
+        rerank::rerank(encoder, question, &mut messages).await?;
+        messages.truncate(options.messages_max.unwrap_or(usize::MAX));
+    }
     Ok(Recalled {
         messages,
         knowledge,
@@ -288,12 +303,13 @@ pub async fn recall_query(
     })
 }
 
-/// Reads the best messages, and ranks the first of them again if `is_ranked` is set.
+/// Reads the best messages, and ranks the first of them again by their texts if `is_ranked` is set.
 async fn ranked_messages(
     store: &dyn KnowledgeStore,
     fusion: Arc<Fusion>,
     best: Vec<Scored<MessageOrdinal>>,
     is_ranked: bool,
+    messages_max: Option<usize>,
     options: &RecallOptions,
 ) -> Result<Vec<RecalledMessage>, MemoryError> {
     let mut messages = load_messages(store, &best).await?;
@@ -302,7 +318,7 @@ async fn ranked_messages(
             .iter_mut()
             .for_each(|message| explain(message, &fusion.text));
     }
-    let (weights, messages_max) = (options.weights, options.messages_max);
+    let weights = options.weights;
     blocking(move || {
         let asked = fusion.text.asked();
         let mut messages = places::unite(messages);

@@ -257,8 +257,14 @@ fn read_whole(
     let bytes = content.read()?;
     let text = || decode(&bytes);
     let messages = match format {
-        Format::Transcript => transcript::read(&text(), options),
-        Format::WebVtt => subtitles::read_web_vtt(name, &text(), options)?,
+        Format::Transcript => {
+            let text = text();
+            transcript::read(&text, &recording::options_of_transcript(&text, options))
+        }
+        Format::WebVtt => {
+            let text = text();
+            subtitles::read_web_vtt(name, &text, &recording::options_of_web_vtt(&text, options))?
+        }
         Format::Srt => subtitles::read_srt(&text(), options),
         Format::Ttml => subtitles::read_ttml(name, &text(), options)?,
         Format::Ass => subtitles::read_ass(&text(), options),

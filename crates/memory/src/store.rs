@@ -15,6 +15,7 @@ pub mod similar;
 pub mod sqlite;
 pub mod vectors;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -26,6 +27,7 @@ use crate::error::MemoryError;
 use crate::knowledge::{Knowledge, RefOrdinal, SemanticRef};
 use crate::message::{Message, MessageOrdinal};
 use crate::property::Property;
+use crate::source::Content;
 pub use columns::Columns;
 pub use postgres::PostgresKnowledge;
 pub use sqlite::{SqliteKnowledge, SqliteKnowledgeOptions};
@@ -339,6 +341,13 @@ pub struct Source {
     /// The [stamp](crate::source::Content::stamp) of its file; `None` if it was no file.
     #[serde(default, skip_serializing)]
     pub stamp: Option<String>,
+}
+
+impl Source {
+    /// The path of its file from the root, where it was when it was ingested; `None` if it was no file.
+    pub fn place(&self) -> Option<&Path> {
+        self.stamp.as_deref().and_then(Content::place_of).map(Path::new)
+    }
 }
 
 /// A stored message.

@@ -36,11 +36,20 @@ pub fn write(folder: &Path, words: &[(&str, [f32; 2])]) {
 /// Writes a BERT model of two layers with four dimensions into `folder`, of the words `bee`, `drum` and `loud`. The numbers of
 /// its tensors follow a rule, so that another program can compute what comes out.
 pub fn write_bert(folder: &Path) {
+    write_layers(folder, &[]);
+}
+
+/// Writes a cross-encoder into `folder`: the model of [`write_bert`] with a head that has `outputs` numbers; 1 in one that ranks.
+pub fn write_cross_encoder(folder: &Path, outputs: usize) {
+    write_layers(folder, &[("pooler.dense", [4, 4]), ("classifier", [outputs, 4])]);
+}
+
+fn write_layers(folder: &Path, head: &[(&str, [usize; 2])]) {
     std::fs::create_dir_all(folder).expect("a folder");
     let vocabulary = json!({ "[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "bee": 3, "drum": 4, "loud": 5 });
     let special = |id: &str, number: u32| json!({ "id": id, "ids": [number], "tokens": [id] });
-    let token = |id: &str| json!({ "SpecialToken": { "id": id, "type_id": 0 } });
-    let text = |id: &str| json!({ "Sequence": { "id": id, "type_id": 0 } });
+    let token = |id: &str, kind: u32| json!({ "SpecialToken": { "id": id, "type_id": kind } });
+    let text = |id: &str, kind: u32| json!({ "Sequence": { "id": id, "type_id": kind } });
     let tokenizer = json!({
         "version": "1.0",
         "truncation": null,
@@ -50,8 +59,8 @@ pub fn write_bert(folder: &Path) {
         "pre_tokenizer": { "type": "Whitespace" },
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": [token("[CLS]"), text("A"), token("[SEP]")],
-            "pair": [token("[CLS]"), text("A"), token("[SEP]"), text("B"), token("[SEP]")],
+            "single": [token("[CLS]", 0), text("A", 0), token("[SEP]", 0)],
+            "pair": [token("[CLS]", 0), text("A", 0), token("[SEP]", 0), text("B", 1), token("[SEP]", 1)],
             "special_tokens": { "[CLS]": special("[CLS]", 1), "[SEP]": special("[SEP]", 2) },
         },
         "decoder": null,
@@ -82,6 +91,10 @@ pub fn write_bert(folder: &Path) {
             parts.push((format!("encoder.layer.{layer}.{part}"), shape));
         }
     }
+    parts.extend(
+        head.iter()
+            .map(|(part, shape)| ((*part).to_owned(), shape.to_vec())),
+    );
     for (part, shape) in parts {
         shapes.push((format!("{part}.weight"), shape.clone()));
         shapes.push((format!("{part}.bias"), vec![shape[0]]));

@@ -13,7 +13,7 @@ use gristmill_memory::limits::{CHUNK_CHARACTERS_DEFAULT, MESSAGES_DEFAULT};
 use gristmill_memory::source::{Format, moment};
 
 use crate::arguments::model::{
-    CALLS_DEFAULT, CallArguments, EmbedderArguments, ExtractorChoice, ServiceArguments,
+    CALLS_DEFAULT, CallArguments, EmbedderArguments, ExtractorChoice, RerankChoice, ServiceArguments,
 };
 use crate::arguments::shared::LeaseArguments;
 use crate::memory::sources;
@@ -293,8 +293,8 @@ Examples:
   gristmill recall kb.db --recorded questions.json --output candidate.json
 
 Rules parse the question, or a model with --parser model. With --rerank model, it puts those of the first 20 messages
-first that answer. \"Last week\" and the like count from the
-newest message. --recorded runs the search queries of a file of recorded questions, and writes the
+first that answer; a cross-encoder (a BERT model such as ms-marco-MiniLM-L-6-v2) does so without a service.
+\"Last week\" and the like count from the newest message. --recorded runs the search queries of a file of recorded questions, and writes the
 results for a scorer.";
 
 /// `gristmill recall`.
@@ -314,8 +314,9 @@ pub struct RecallArguments {
     /// The parser of the question
     #[arg(long, value_enum, default_value_t = ParserChoice::Rules)]
     pub parser: ParserChoice,
-    /// The second ranking of the first messages
-    #[arg(long, value_enum, default_value_t = RerankChoice::None)]
+    /// The second ranking of the first 20 messages: none, model (in one call), or a cross-encoder on this machine, by its folder
+    /// (./reranker) or its name, as with --embedder
+    #[arg(long, value_name = "RERANKER", default_value = "none")]
     pub rerank: RerankChoice,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -435,15 +436,6 @@ pub struct AskingArguments {
     pub embedder: EmbedderArguments,
 }
 
-/// The second ranking of the first messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RerankChoice {
-    /// No second ranking.
-    None,
-    /// The model ranks the first 20 messages again, in one call.
-    Model,
-}
-
 const CHAT_HELP: &str = "\
 A question may leave out what an earlier one named: \"she\", \"there\", \"then\", \"And in June?\". The complete
 question is shown before its reply. With a key or --base-url, a model completes and answers questions; otherwise,
@@ -477,8 +469,9 @@ pub struct AnsweringArguments {
     /// The parser of the question
     #[arg(long, value_enum, default_value_t = ParserChoice::Model)]
     pub parser: ParserChoice,
-    /// The second ranking of the first messages, before they are answered from
-    #[arg(long, value_enum, default_value_t = RerankChoice::None)]
+    /// The second ranking of the first 20 messages, before they are answered from: none, model (in one call), or a cross-encoder
+    /// on this machine, by its folder (./reranker) or its name, as with --embedder
+    #[arg(long, value_name = "RERANKER", default_value = "none")]
     pub rerank: RerankChoice,
     /// The maximum number of message tokens that the model reads, by estimate
     #[arg(

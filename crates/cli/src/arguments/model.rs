@@ -17,6 +17,32 @@ pub enum ExtractorChoice {
     Local,
 }
 
+/// A model on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LocalModel {
+    /// A model in a folder.
+    Folder(PathBuf),
+    /// A model in the folder with this name among the user's models.
+    Named(String),
+}
+
+impl LocalModel {
+    /// Parses the folder or the name of a model. A folder has a slash or begins with a point.
+    fn parse(text: &str) -> Option<LocalModel> {
+        let is_name = |text: &str| {
+            !text.is_empty()
+                && text
+                    .chars()
+                    .all(|letter| letter.is_alphanumeric() || "-_.".contains(letter))
+        };
+        match text {
+            _ if text.contains('/') || text.starts_with('.') => Some(LocalModel::Folder(PathBuf::from(text))),
+            _ if is_name(text) => Some(LocalModel::Named(text.to_owned())),
+            _ => None,
+        }
+    }
+}
+
 /// The embedder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EmbedderChoice {
@@ -24,10 +50,8 @@ pub enum EmbedderChoice {
     None,
     /// A model of the service.
     OpenAi(String),
-    /// A model in a folder.
-    Folder(PathBuf),
-    /// A model in the folder with this name among the user's models.
-    Named(String),
+    /// A model on this machine.
+    Local(LocalModel),
 }
 
 /// The default embedding model.
@@ -37,24 +61,40 @@ impl FromStr for EmbedderChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let is_name = |text: &str| {
-            !text.is_empty()
-                && text
-                    .chars()
-                    .all(|letter| letter.is_alphanumeric() || "-_.".contains(letter))
-        };
         match text.split_once(':').unwrap_or((text, "")) {
             ("none", "") => Ok(EmbedderChoice::None),
             ("openai", "") => Ok(EmbedderChoice::OpenAi(EMBEDDING_MODEL_DEFAULT.to_owned())),
             ("openai", model) => Ok(EmbedderChoice::OpenAi(model.to_owned())),
-            _ if text.contains('/') || text.starts_with('.') => {
-                Ok(EmbedderChoice::Folder(PathBuf::from(text)))
-            }
-            (name, "") if is_name(text) => Ok(EmbedderChoice::Named(name.to_owned())),
-            _ => Err(
+            _ => LocalModel::parse(text).map(EmbedderChoice::Local).ok_or_else(|| {
                 "write none, openai, openai:MODEL, the folder of a model such as ./minilm, or the name of one"
-                    .to_owned(),
-            ),
+                    .to_owned()
+            }),
+        }
+    }
+}
+
+/// The second ranking of the first messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RerankChoice {
+    /// No second ranking.
+    None,
+    /// The model of the service ranks them, in one call.
+    Model,
+    /// A cross-encoder on this machine ranks them.
+    Local(LocalModel),
+}
+
+impl FromStr for RerankChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(RerankChoice::None),
+            "model" => Ok(RerankChoice::Model),
+            _ => LocalModel::parse(text).map(RerankChoice::Local).ok_or_else(|| {
+                "write none, model, the folder of a cross-encoder such as ./reranker, or the name of one"
+                    .to_owned()
+            }),
         }
     }
 }
@@ -188,11 +228,17 @@ mod tests {
         assert_eq!("none".parse(), Ok(EmbedderChoice::None));
         assert_eq!("openai:m:1".parse(), Ok(EmbedderChoice::OpenAi("m:1".to_owned())));
         for folder in ["./minilm", "/srv/a:b", "../models/minilm", "a/b"] {
-            assert_eq!(folder.parse(), Ok(EmbedderChoice::Folder(PathBuf::from(folder))));
+            let local = LocalModel::Folder(PathBuf::from(folder));
+            assert_eq!(folder.parse(), Ok(EmbedderChoice::Local(local.clone())));
+            assert_eq!(folder.parse(), Ok(RerankChoice::Local(local)));
         }
-        assert_eq!("minilm".parse(), Ok(EmbedderChoice::Named("minilm".to_owned())));
+        let named = LocalModel::Named("minilm".to_owned());
+        assert_eq!("minilm".parse(), Ok(EmbedderChoice::Local(named.clone())));
+        assert_eq!("minilm".parse(), Ok(RerankChoice::Local(named)));
+        assert_eq!("model".parse(), Ok(RerankChoice::Model));
         for wrong in ["", "model2vec:a", "none:x", "gpt:4", "mini lm"] {
             assert!(wrong.parse::<EmbedderChoice>().is_err(), "{wrong}");
+            assert!(wrong.parse::<RerankChoice>().is_err(), "{wrong}");
         }
     }
 }

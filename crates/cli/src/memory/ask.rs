@@ -6,7 +6,8 @@ use gristmill_memory::recall::RecallOptions;
 use gristmill_model::{Clock, SystemClock};
 
 use super::shown::{heading, plain};
-use crate::arguments::memory::{AnsweringArguments, AskArguments, ParserChoice, RerankChoice};
+use crate::arguments::memory::{AnsweringArguments, AskArguments, ParserChoice};
+use crate::arguments::model::RerankChoice;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::cut;
@@ -15,10 +16,13 @@ use crate::output::table::cut;
 const SOURCE_CHARACTERS_SHOWN: usize = 120;
 
 impl AnsweringArguments {
-    /// The options of answers.
-    pub fn options(&self, recall: RecallOptions) -> AskOptions {
-        AskOptions {
-            recall,
+    /// The options of answers. Opens the cross-encoder, if one is chosen.
+    pub fn options(&self, recall: RecallOptions) -> anyhow::Result<AskOptions> {
+        Ok(AskOptions {
+            recall: RecallOptions {
+                reranker: self.rerank.open()?,
+                ..recall
+            },
             parser: match self.parser {
                 ParserChoice::Rules => QuestionParser::Rules,
                 ParserChoice::Model => QuestionParser::Model,
@@ -27,13 +31,14 @@ impl AnsweringArguments {
             answer_tokens_max: self.answer_tokens,
             asked_at: Some(SystemClock.now()),
             rerank: self.rerank == RerankChoice::Model,
-        }
+        })
     }
 }
 
 /// Runs the command.
 pub async fn ask(arguments: AskArguments) -> anyhow::Result<Exit> {
     let asking = &arguments.asking;
+    let options = asking.answering.options(asking.scope.options())?;
     let memory = arguments
         .knowledge
         .open_with(&asking.embedder, &asking.service)
@@ -42,7 +47,6 @@ pub async fn ask(arguments: AskArguments) -> anyhow::Result<Exit> {
         .service
         .reachable_service("`gristmill ask`", LimiterSettings::default())
         .await?;
-    let options = asking.answering.options(asking.scope.options());
     let answer = memory.ask(&service, &arguments.question, &options).await?;
     if arguments.json {
         print_line(&serde_json::to_string(&answer)?)?

@@ -3,8 +3,10 @@
 use std::io::{self, IsTerminal};
 
 use gristmill_memory::Chat;
+use gristmill_memory::ask::AskOptions;
 use gristmill_memory::ask::chat::{Replied, Reply};
 use gristmill_memory::extract::LimiterSettings;
+use gristmill_model::{Clock, SystemClock};
 
 use super::ask;
 use super::pipe::Lines;
@@ -28,6 +30,7 @@ const MESSAGES_SHOWN: usize = 5;
 pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
     let asking = &arguments.asking;
+    let options = asking.answering.options(asking.scope.options())?;
     let memory = arguments
         .knowledge
         .open_with(&asking.embedder, &asking.service)
@@ -63,7 +66,10 @@ pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
             }
             _ => {}
         }
-        let options = asking.answering.options(asking.scope.options());
+        let options = AskOptions {
+            asked_at: Some(SystemClock.now()),
+            ..options.clone()
+        };
         let reply = tokio::select! {
             reply = chat.ask(&memory, service.as_ref(), &options, line.trim()) => reply,
             stopped = interrupt.wait() => return Ok(stopped),

@@ -39,7 +39,7 @@ pub async fn mcp(arguments: McpArguments) -> anyhow::Result<Exit> {
         .open_with(&arguments.embedder, &arguments.service)
         .await?;
     let service = arguments.service.named_service(LimiterSettings::default())?;
-    let options = arguments.answering.options(RecallOptions::default());
+    let options = arguments.answering.options(RecallOptions::default())?;
     let server = Server::new(memory, service, options);
     let running = tokio::select! {
         running = server.serve(rmcp::transport::stdio()) => running?,
@@ -201,6 +201,7 @@ impl Server {
             sources: request.sources,
             speakers: request.speakers,
             time_range: time_range(request.since.as_deref(), request.until.as_deref())?,
+            reranker: self.options.recall.reranker.clone(),
             ..RecallOptions::default()
         };
         let recalled = self.memory.recall(&request.question, &options).await;

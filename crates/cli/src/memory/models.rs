@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use gristmill_memory::embed::{Embedder, OpenAiEmbedder, open_local};
+use gristmill_memory::embed::{CrossEncoder, Embedder, OpenAiEmbedder, open_local};
 use gristmill_memory::extract::{Extractor, Limiter, LimiterSettings, LocalExtractor, OpenAiExtractor};
 use gristmill_memory::service::{BASE_URL_DEFAULT, OpenAiSettings, Service, key_from_environment};
 
 use crate::arguments::memory::IngestArguments;
 use crate::arguments::model::{
     CALLS_DEFAULT, CallArguments, EmbedderArguments, EmbedderChoice, ExtractorArguments, ExtractorChoice,
-    ServiceArguments,
+    LocalModel, RerankChoice, ServiceArguments,
 };
 use crate::arguments::shared::ConcurrencyArguments;
 
@@ -87,17 +87,7 @@ impl EmbedderArguments {
     pub fn open(&self, service: &ServiceArguments) -> anyhow::Result<Option<Arc<dyn Embedder>>> {
         match &self.embedder {
             EmbedderChoice::None => Ok(None),
-            EmbedderChoice::Folder(folder) => Ok(Some(open_local(folder)?)),
-            EmbedderChoice::Named(name) => {
-                let folder = models_folder()?.join(name);
-                if !folder.is_dir() {
-                    bail!(
-                        "--embedder {name}: there is no model {}; name a folder such as ./{name}, or put the model there",
-                        folder.display()
-                    );
-                }
-                Ok(Some(open_local(&folder)?))
-            }
+            EmbedderChoice::Local(model) => Ok(Some(open_local(&model.folder("--embedder")?)?)),
             EmbedderChoice::OpenAi(model) => {
                 let base_url = self.embedding_base_url.as_ref().or(service.base_url.as_ref());
                 let opened = service.service_of(
@@ -110,6 +100,35 @@ impl EmbedderArguments {
                     bail!(no_model("--embedder openai"));
                 };
                 Ok(Some(Arc::new(OpenAiEmbedder::of(opened))))
+            }
+        }
+    }
+}
+
+impl RerankChoice {
+    /// The cross-encoder, if one is chosen.
+    pub fn open(&self) -> anyhow::Result<Option<CrossEncoder>> {
+        match self {
+            RerankChoice::None | RerankChoice::Model => Ok(None),
+            RerankChoice::Local(model) => Ok(Some(CrossEncoder::open(&model.folder("--rerank")?)?)),
+        }
+    }
+}
+
+impl LocalModel {
+    /// The folder of the model. `option` is the one that names it.
+    fn folder(&self, option: &str) -> anyhow::Result<PathBuf> {
+        match self {
+            LocalModel::Folder(folder) => Ok(folder.clone()),
+            LocalModel::Named(name) => {
+                let folder = models_folder()?.join(name);
+                if !folder.is_dir() {
+                    bail!(
+                        "{option} {name}: there is no model {}; name a folder such as ./{name}, or put the model there",
+                        folder.display()
+                    );
+                }
+                Ok(folder)
             }
         }
     }

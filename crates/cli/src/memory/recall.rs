@@ -11,10 +11,8 @@ use gristmill_memory::{Memory, MemoryError, TimeRange, ask, recorded};
 use gristmill_model::{Clock, SystemClock, Timestamp};
 use serde::Serialize;
 
-use crate::arguments::memory::{
-    KnowledgeArguments, ParserChoice, RecallArguments, RerankChoice, ScopeArguments,
-};
-use crate::arguments::model::{EmbedderArguments, ServiceArguments};
+use crate::arguments::memory::{KnowledgeArguments, ParserChoice, RecallArguments, ScopeArguments};
+use crate::arguments::model::{EmbedderArguments, RerankChoice, ServiceArguments};
 use crate::exit::Exit;
 use crate::memory::shown::{Shown, knowledge_line, messages_text, plain};
 use crate::output::target::refuse_database;
@@ -108,6 +106,7 @@ pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
     let question = question.as_deref().unwrap_or_default();
     let options = RecallOptions {
         explain: arguments.explain,
+        reranker: arguments.rerank.open()?,
         ..arguments.scope.options()
     };
     let mut found = Vec::new();

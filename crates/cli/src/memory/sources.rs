@@ -132,7 +132,8 @@ pub async fn find(paths: &[PathBuf], format: Option<Format>, name: Option<&str>)
             continue;
         }
         let known_as = path.display().to_string();
-        if !seen.insert(known_as.clone()) {
+        let place = Content::File(path.clone()).place();
+        if !seen.insert(place.unwrap_or_else(|| known_as.clone())) {
             continue;
         }
         sources.push({
@@ -159,13 +160,20 @@ pub async fn add_failed(
     sources: &mut Vec<Source>,
     format: Option<Format>,
 ) -> Result<(), MemoryError> {
-    let failures = memory.knowledge().source_failures().await?;
-    let unread = memory.knowledge().unread(None).await?;
+    let store = memory.knowledge();
+    let failures = store.source_failures().await?;
+    let unread = store.unread(None).await?;
     let names = failures.into_iter().map(|failure| failure.source);
     let mut known: BTreeSet<String> = sources.iter().filter_map(Source::name).collect();
     for name in names.chain(unread.into_iter().map(|one| one.source)) {
         if known.insert(name.clone()) {
-            sources.push(Source::File(name.into(), format));
+            // The name may be a path from another folder than this one.
+            let stored = store.source(&name).await?;
+            let elsewhere = stored.as_ref().and_then(|stored| stored.place());
+            let here = Content::File(PathBuf::from(&name)).place();
+            let elsewhere = elsewhere.filter(|place| here.as_deref() != place.to_str());
+            let path = elsewhere.map_or_else(|| PathBuf::from(name), Path::to_path_buf);
+            sources.push(Source::File(path, format));
         }
     }
     Ok(())
@@ -173,18 +181,26 @@ pub async fn add_failed(
 
 /// Deletes the sources of folders whose files are gone, and returns their number.
 pub async fn prune_missing(memory: &Memory, paths: &[PathBuf]) -> Result<u64, MemoryError> {
-    let folders: Vec<PathBuf> = paths
-        .iter()
-        .map(|path| plain(path))
-        .filter(|path| path.is_dir())
+    let folders = paths.iter().map(|path| plain(path)).filter(|path| path.is_dir());
+    // Names are paths from the folder in which they were written.
+    let folders: Vec<String> = folders
+        .filter_map(|folder| Content::File(folder).place())
         .collect();
     let store = memory.knowledge();
     let sources = store.sources().await?.into_iter().filter(|source| {
-        let path = Path::new(&source.name);
-        let is_gone = matches!(path.try_exists(), Ok(false));
-        let is_in =
-            |folder: &PathBuf| path.starts_with(folder) || (folder == Path::new(".") && path.is_relative());
-        is_gone && folders.iter().any(is_in)
+        // What came through a pipe has no file that could be gone.
+        let was_file = source.stamp.is_some();
+        let named = || {
+            Content::File(PathBuf::from(&source.name))
+                .place()
+                .map(PathBuf::from)
+        };
+        let place = source.place().map(Path::to_path_buf).or_else(named);
+        place.is_some_and(|place| {
+            was_file
+                && matches!(place.try_exists(), Ok(false))
+                && folders.iter().any(|folder| place.starts_with(folder))
+        })
     });
     let gone: Vec<Change> = sources
         .map(|source| Change::Delete { source: source.name })

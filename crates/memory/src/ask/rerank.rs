@@ -9,7 +9,7 @@ use crate::ask::shown;
 use crate::error::MemoryError;
 use crate::limits::{RERANKED_CHARACTERS_MAX, RERANKED_MESSAGES, RERANKED_TOKENS_MAX};
 use crate::query::SearchQuery;
-use crate::recall::{RecallOptions, Recalled, RecalledMessage, Relations, recall_query};
+use crate::recall::{RecallOptions, Recalled, RecalledMessage, Relations, put_first, recall_query};
 use crate::service::{ChatRequest, Service, Usage};
 use crate::store::KnowledgeStore;
 
@@ -84,27 +84,19 @@ async fn rerank(
         output_tokens_max: Some(RERANKED_TOKENS_MAX),
     };
     if let Some(written) = service.chat_json::<Written>(&request, usage).await? {
-        put_first(messages, count, written.order.iter().filter_map(Value::as_u64));
+        put_first(
+            messages,
+            places(written.order.iter().filter_map(Value::as_u64), count),
+            "model",
+        );
     }
     Ok(())
 }
 
-/// Moves the messages with these numbers to the front. Only the first `count` messages have numbers.
-fn put_first(messages: &mut Vec<RecalledMessage>, count: usize, numbers: impl Iterator<Item = u64>) {
-    assert!(count <= messages.len(), "the model was shown messages that exist");
-    let scores: Vec<f64> = messages.iter().map(|message| message.score).collect();
+/// The places of the messages with these numbers. Only the first `count` messages have numbers.
+fn places(numbers: impl Iterator<Item = u64>, count: usize) -> impl Iterator<Item = usize> {
     let places = numbers.filter_map(|number| usize::try_from(number).ok()?.checked_sub(1));
-    let places = places.filter(|place| *place < count).chain(0..scores.len());
-    let mut left: Vec<Option<RecalledMessage>> = messages.drain(..).map(Some).collect();
-    messages.extend(places.filter_map(|place| left[place].take()));
-    assert_eq!(
-        messages.len(),
-        scores.len(),
-        "ranking again keeps each message once"
-    );
-    for (message, score) in messages.iter_mut().zip(scores) {
-        message.gain("model", score - message.score);
-    }
+    places.filter(move |place| *place < count)
 }
 
 #[cfg(test)]
@@ -126,7 +118,11 @@ mod tests {
         });
         let mut messages: Vec<RecalledMessage> = messages.collect();
         // 4 is beyond the three shown messages, and 0 is no number.
-        put_first(&mut messages, 3, [3, 4, 3, 0, 2, u64::MAX].into_iter());
+        put_first(
+            &mut messages,
+            places([3, 4, 3, 0, 2, u64::MAX].into_iter(), 3),
+            "model",
+        );
         let order: Vec<u32> = messages.iter().map(|message| message.message.position).collect();
         assert_eq!(order, [2, 1, 0, 3]);
         let scores: Vec<f64> = messages.iter().map(|message| message.score).collect();

@@ -1,7 +1,10 @@
-//! Sentence embeddings of a BERT model in a local folder, such as all-MiniLM-L6-v2 of sentence-transformers: `config.json`,
-//! `model.safetensors` and `tokenizer.json`. A text's vector is the mean of the last layer's outputs for its tokens.
+//! BERT models in a local folder: `config.json`, `model.safetensors` and `tokenizer.json`.
+//!
+//! An embedder, such as all-MiniLM-L6-v2 of sentence-transformers, gives a text the mean of the last layer's outputs for its tokens.
+//! A [cross-encoder](pairs), such as ms-marco-MiniLM-L-6-v2, reads a question together with a text, and says how well the text answers.
 
 mod layers;
+pub mod pairs;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use tokenizers::Tokenizer;
 
 use crate::embed::files::{ModelFiles, read, token_ids};
 use crate::embed::{EmbedError, Embedder, Vector, run_model};
-use layers::Bert;
+use layers::{Bert, Tokens};
 
 /// Maximum texts of one call. The number is small, so that vectors reach the disk soon and all processors have calls.
 const TEXTS_MAX: usize = 128;
@@ -72,13 +75,16 @@ impl std::fmt::Debug for BertEmbedder {
     }
 }
 
-impl BertEmbedder {
-    /// Opens the model in a folder.
-    ///
-    /// # Errors
-    ///
-    /// [`EmbedError::Model`], which names the missing or malformed file.
-    pub fn open(folder: &Path) -> Result<BertEmbedder, EmbedError> {
+/// The files of a BERT model.
+struct BertFiles {
+    config: Config,
+    files: ModelFiles,
+    tokenizer: Tokenizer,
+}
+
+impl BertFiles {
+    /// Reads the files in a folder. The tokenizer cuts each text at `tokens_max` tokens.
+    fn read(folder: &Path, tokens_max: usize) -> Result<BertFiles, EmbedError> {
         let config_path = folder.join(CONFIG_FILE);
         let wrong_config = |reason: String| EmbedError::Model {
             place: config_path.display().to_string(),
@@ -99,22 +105,51 @@ impl BertEmbedder {
             )));
         }
         let files = ModelFiles::read(folder)?;
-        let tokenizer = files.tokenizer(TOKENS_MAX.min(config.max_position_embeddings))?;
-        let wrong = |reason: String| files.wrong_tensors(reason);
-        let tensors = SafeTensors::deserialize(&files.tensors)
-            .map_err(|error| wrong(format!("it is not a safetensors file: {error}")))?;
-        let bert = Bert::read(&tensors, &config).map_err(wrong)?;
-        let tokens = token_ids(&tokenizer);
+        let tokenizer = files.tokenizer(tokens_max.min(config.max_position_embeddings))?;
+        Ok(BertFiles {
+            config,
+            files,
+            tokenizer,
+        })
+    }
+
+    /// The tensors.
+    fn tensors(&self) -> Result<SafeTensors<'_>, EmbedError> {
+        SafeTensors::deserialize(&self.files.tensors)
+            .map_err(|error| self.wrong(format!("it is not a safetensors file: {error}")))
+    }
+
+    /// The layers, which have a row for each token of the tokenizer.
+    fn bert(&self, tensors: &SafeTensors<'_>) -> Result<Bert, EmbedError> {
+        let bert = Bert::read(tensors, &self.config).map_err(|reason| self.wrong(reason))?;
+        let tokens = token_ids(&self.tokenizer);
         if tokens > bert.tokens() {
-            return Err(wrong(format!(
+            return Err(self.wrong(format!(
                 "it has {} rows of words, and the tokenizer has ids up to {tokens}; both must be of one model",
                 bert.tokens()
             )));
         }
+        Ok(bert)
+    }
+
+    fn wrong(&self, reason: String) -> EmbedError {
+        self.files.wrong_tensors(reason)
+    }
+}
+
+impl BertEmbedder {
+    /// Opens the model in a folder.
+    ///
+    /// # Errors
+    ///
+    /// [`EmbedError::Model`], which names the missing or malformed file.
+    pub fn open(folder: &Path) -> Result<BertEmbedder, EmbedError> {
+        let read = BertFiles::read(folder, TOKENS_MAX)?;
+        let bert = read.bert(&read.tensors()?)?;
         Ok(BertEmbedder {
             model: Arc::new(Model {
-                identity: files.identity(KIND),
-                tokenizer,
+                identity: read.files.identity(KIND),
+                tokenizer: read.tokenizer,
                 bert,
             }),
         })
@@ -154,8 +189,11 @@ impl Model {
             let encoding = self.tokenizer.encode_fast(&text[..end], true);
             let encoding =
                 encoding.map_err(|error| EmbedError::Vectors(format!("a text has no tokens: {error}")))?;
-            tokens.push(encoding.get_ids().to_vec());
+            tokens.push(Tokens {
+                ids: encoding.get_ids().to_vec(),
+                kinds: vec![0; encoding.get_ids().len()],
+            });
         }
-        Ok(self.bert.means(&tokens))
+        Ok(self.bert.outputs(&tokens).means())
     }
 }

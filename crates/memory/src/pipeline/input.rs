@@ -80,6 +80,17 @@ pub enum Input {
     Followed(Followed),
 }
 
+impl Input {
+    /// The same source under this name, if there is one.
+    pub(super) fn named(self, name: Option<String>) -> Input {
+        match (self, name) {
+            (Input::Whole(input), Some(name)) => Input::Whole(NewInput { name, ..input }),
+            (Input::Followed(followed), Some(name)) => Input::Followed(Followed { name, ..followed }),
+            (input, None) => input,
+        }
+    }
+}
+
 impl From<NewInput> for Input {
     fn from(input: NewInput) -> Self {
         Input::Whole(input)

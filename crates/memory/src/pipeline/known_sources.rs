@@ -11,11 +11,13 @@ use crate::store::{Change, KnowledgeStore, NewSource, Source};
 /// Stamps that are written in one transaction.
 const STAMPS_AT_ONCE: usize = 1_000;
 
-/// The complete sources at the beginning of an ingestion.
+/// The sources at the beginning of an ingestion that are files.
 #[derive(Debug, Default)]
 pub(super) struct KnownSources {
-    /// Those that are files, by their names.
+    /// The sources, by their names.
     files: HashMap<String, Source>,
+    /// Their names, by the paths of their files from the root.
+    by_place: HashMap<String, String>,
     /// Their names, by the digests of their contents.
     by_digest: HashMap<String, Vec<String>>,
     /// The earlier names of the sources that moved in this ingestion.
@@ -43,12 +45,35 @@ impl KnownSources {
             ..KnownSources::default()
         };
         let sources = store.sources().await?.into_iter();
-        for source in sources.filter(|source| source.complete && source.stamp.is_some()) {
-            let names = known.by_digest.entry(source.digest.clone()).or_default();
-            names.push(source.name.clone());
+        for source in sources.filter(|source| source.stamp.is_some()) {
+            if source.complete {
+                let names = known.by_digest.entry(source.digest.clone()).or_default();
+                names.push(source.name.clone());
+            }
+            if let Some(place) = source.place() {
+                known
+                    .by_place
+                    .insert(place.display().to_string(), source.name.clone());
+            }
             known.files.insert(source.name.clone(), source);
         }
         Ok(known)
+    }
+
+    /// The name of the source that a file is, or becomes: the path as the user wrote it, unless that names another file, which was
+    /// named from another folder and is still there. Then it is the path from the root, or the name that the file has.
+    pub(super) fn name_of(&self, written: String, file: Option<&Content>) -> String {
+        let Some(known) = self.files.get(&written) else {
+            return written;
+        };
+        let Some(place) = file.and_then(Content::place) else {
+            return written;
+        };
+        match self.by_place.get(&place) {
+            Some(own) => own.clone(),
+            None if is_another_file(known, &place) => place,
+            None => written,
+        }
     }
 
     /// Whether a file is one of the sources, and unchanged by its stamp.
@@ -56,23 +81,31 @@ impl KnownSources {
         let known = self.files.get(name).filter(|_| !self.reads_all);
         known.is_some_and(|source| {
             let stamp = source.stamp.as_deref();
-            source.settings == self.settings
-                && stamp != Some(Content::UNSETTLED)
+            source.complete
+                && source.settings == self.settings
+                && stamp.is_some_and(|stamp| !stamp.starts_with(Content::UNSETTLED))
                 && stamp == file.stamp(self.now).as_deref()
         })
     }
 
-    /// The name of the source with the content and format of a new file, if its own file is gone: it has moved.
+    /// The name of the source that a new file is: the same file was named from another folder, or a file with this content and
+    /// format is gone, so that it has moved.
     pub(super) fn moved_from(&mut self, new: &NewSource) -> Option<String> {
-        new.stamp.as_ref()?;
-        let names = self.by_digest.get_mut(&new.digest)?;
-        let files = &self.files;
-        let gone = |name: &String| {
-            files.get(name).is_some_and(|source| source.format == new.format)
-                && matches!(Path::new(name).try_exists(), Ok(false))
+        let place = Content::place_of(new.stamp.as_deref()?)?;
+        let name = match self.by_place.remove(place) {
+            Some(name) => name,
+            None => {
+                let names = self.by_digest.get_mut(&new.digest)?;
+                let files = &self.files;
+                let gone = |name: &String| {
+                    files
+                        .get(name)
+                        .is_some_and(|source| source.format == new.format && is_gone(source))
+                };
+                let at = names.iter().position(gone)?;
+                names.swap_remove(at)
+            }
         };
-        let at = names.iter().position(gone)?;
-        let name = names.swap_remove(at);
         self.files.remove(&name);
         self.moved.insert(name.clone());
         Some(name)
@@ -103,4 +136,18 @@ impl KnownSources {
         }
         Ok(())
     }
+}
+
+/// Whether the file of a source is gone.
+fn is_gone(source: &Source) -> bool {
+    let place = source.place().unwrap_or(Path::new(&source.name));
+    matches!(place.try_exists(), Ok(false))
+}
+
+/// Whether the file of a source is there, and is not the one with this path from the root.
+fn is_another_file(source: &Source, place: &str) -> bool {
+    let Some(Ok(known)) = source.place().map(Path::canonicalize) else {
+        return false;
+    };
+    Path::new(place).canonicalize().is_ok_and(|place| place != known)
 }

@@ -60,7 +60,7 @@ impl Run<'_> {
         on_event: &mut (impl FnMut(&IngestEvent) + Send),
     ) -> Result<Option<Plan>, IngestError> {
         let planned = match input {
-            Ok(input) => self.plan(input, on_event).await,
+            Ok(input) => self.plan(input.named(name.clone()), on_event).await,
             Err(error) => Err(error.into()),
         };
         let Some(name) = name.filter(|_| self.ingestion.options.on_failure == OnFailure::Skip) else {

@@ -48,6 +48,42 @@ const ASKING_FOR_ALL: [&str; 22] = [
     "tell",
 ];
 
+/// `happened`, in the languages whose words are stemmed.
+const HAPPENED: [&str; 32] = [
+    "geschah",
+    "geschehen",
+    "passierte",
+    "passiert",
+    "ereignete",
+    "los",
+    "passé",
+    "arrivé",
+    "pasó",
+    "ocurrió",
+    "sucedió",
+    "successo",
+    "accaduto",
+    "accadde",
+    "aconteceu",
+    "ocorreu",
+    "gebeurde",
+    "gebeurd",
+    "hände",
+    "hänt",
+    "skedde",
+    "skete",
+    "sket",
+    "skjedde",
+    "skjedd",
+    "tapahtui",
+    "произошло",
+    "случилось",
+    "oldu",
+    "συνέβη",
+    "έγινε",
+    "حدث",
+];
+
 /// A question to the texts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TextQuestion {
@@ -216,12 +252,15 @@ impl LookedUp {
         let mut spoken = Vec::new();
         let mut unknown = Vec::new();
         let mut is_for_all = true;
+        let asks_what_happened = words.iter().any(|word| HAPPENED.contains(&word.as_str()));
         for (word, (at, count)) in words.iter().zip(forms) {
             let by_speaker = std::mem::take(&mut found[at + count]);
             let is_speaker = !by_speaker.is_empty();
             spoken.extend(by_speaker);
             let messages = united(&mut found[at..at + count]);
-            let asks_for_all = ASKING_FOR_ALL.contains(&word.as_str());
+            let asks_for_all = ASKING_FOR_ALL.contains(&word.as_str())
+                || HAPPENED.contains(&word.as_str())
+                || asks_what_happened && Language::has_function_word(word);
             is_for_all &= is_speaker || asks_for_all;
             if messages.is_empty() && !is_speaker && !asks_for_all {
                 unknown.extend(lookups[at..at + count].iter().cloned());

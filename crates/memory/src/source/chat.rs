@@ -10,7 +10,7 @@ pub mod telegram;
 pub mod whatsapp;
 pub mod zulip;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -143,5 +143,16 @@ impl Threads {
             .unwrap_or_else(|| answered.to_owned());
         self.0.insert(id.to_owned(), root.clone());
         Some(root)
+    }
+
+    /// Adds each message that is answered to its own thread.
+    fn with_roots(self, mut messages: Vec<Item>) -> Vec<Item> {
+        let roots: HashSet<String> = self.0.into_values().collect();
+        for message in messages.iter_mut().flatten() {
+            if message.thread.is_none() {
+                message.thread = message.id.clone().filter(|id| roots.contains(id));
+            }
+        }
+        messages
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
@@ -35,7 +35,7 @@ impl From<Vec<u8>> for Content {
 }
 
 impl Content {
-    /// The stamp of a file that may still change unnoticed.
+    /// The beginning of the stamp of a file that may still change unnoticed.
     pub(crate) const UNSETTLED: &str = "unsettled";
 
     /// Opens the content at its beginning. Content that gzip has packed is unpacked.
@@ -78,23 +78,41 @@ impl Content {
         }
     }
 
-    /// What tells without reading that a file is unchanged: its size, the time of its last change, and its number; `None` if it is
-    /// no file. A file that changed in the last seconds before `now` has a stamp that fits none: it may change again within
-    /// one tick of the file system's clock.
+    /// What tells without reading that a file is unchanged: its size, the time of its last change, its number, and its path from
+    /// the root; `None` if it is no file. A file that changed in the last seconds before `now` has a stamp that fits none: it may
+    /// change again within one tick of the file system's clock.
     pub fn stamp(&self, now: Timestamp) -> Option<String> {
         let Content::File(path) = self else { return None };
         let metadata = std::fs::metadata(path).ok()?;
+        let place = self.place()?;
         let settled = i128::from(now.0) - i128::from(metadata.mtime()) * 1_000 > i128::from(STAMP_SETTLED_MS);
         Some(match settled {
             true => format!(
-                "{} {}.{:09} {}",
+                "{} {}.{:09} {} {place}",
                 metadata.size(),
                 metadata.mtime(),
                 metadata.mtime_nsec(),
                 metadata.ino()
             ),
-            false => Content::UNSETTLED.to_owned(),
+            false => format!("{} {place}", Content::UNSETTLED),
         })
+    }
+
+    /// The path of a file from the root, by which the file is known from whichever folder it is named; `None` if it is no file.
+    pub fn place(&self) -> Option<String> {
+        let Content::File(path) = self else { return None };
+        let path = std::path::absolute(path).ok()?;
+        // Where `..` leads to behind a link, only the file system knows. Asking it for each file of a folder would take long.
+        let path = match path.components().any(|part| part == Component::ParentDir) {
+            true => path.canonicalize().ok()?,
+            false => path,
+        };
+        Some(path.display().to_string())
+    }
+
+    /// The path from the root in a [stamp](Content::stamp).
+    pub(crate) fn place_of(stamp: &str) -> Option<&str> {
+        stamp.find('/').map(|at| &stamp[at..])
     }
 
     /// Reads the beginning, from which the format is recognised.
@@ -229,10 +247,24 @@ mod tests {
         let (first, other) = (stamp("Bees hum."), stamp("Bees hum all day."));
         assert!(first.is_some() && first != other);
         assert_eq!(Content::File(path.clone()).stamp(long_after), other);
+        let unsettled = Content::File(path.clone()).stamp(Timestamp(0)).expect("a stamp");
+        assert!(unsettled.starts_with(Content::UNSETTLED), "{unsettled}");
+        for stamp in [other.as_deref(), Some(unsettled.as_str())] {
+            assert_eq!(
+                stamp.and_then(Content::place_of),
+                path.to_str(),
+                "the path of {stamp:?}"
+            );
+        }
+        let detour = folder.path().join("x/../bees.txt");
         assert_eq!(
-            Content::File(path).stamp(Timestamp(0)).as_deref(),
-            Some(Content::UNSETTLED)
+            Content::File(detour.clone()).place(),
+            None,
+            "there is no folder x"
         );
+        std::fs::create_dir(folder.path().join("x")).expect("a folder");
+        let found = path.canonicalize().expect("a file");
+        assert_eq!(Content::File(detour).place().as_deref(), found.to_str());
         assert_eq!(Content::from(b"Bees".to_vec()).stamp(long_after), None);
     }
 

@@ -255,7 +255,7 @@ impl Reading {
             messages.push(Message {
                 text_chunks: split_if_long(&text, self.options.chunk_characters),
                 speaker: self.author(&words, answered.as_deref()),
-                subject: subject.clone(),
+                subject: words.subject.clone().or_else(|| subject.clone()),
                 moment: words
                     .date
                     .and_then(|date| quoted_moment(&date, at, &self.options)),

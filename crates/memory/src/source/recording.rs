@@ -1,5 +1,5 @@
 //! The beginning of a recording, as programs write it into the name of its file: `GMT20240312-140205_Recording.vtt` (Zoom),
-//! `2024-03-12 14-05-06.srt` (OBS), `20240312_140506.json` (telephones).
+//! `2024-03-12 14-05-06.srt` (OBS), `20240312_140506.json` (telephones); or as its own first lines tell it: `Mar 12, 2024` (Meet).
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,23 @@ use chrono::format::{Item, StrftimeItems};
 use chrono::{NaiveDate, NaiveDateTime, NaiveTime};
 
 use crate::message::Moment;
-use crate::source::{Format, ReadOptions, moment};
+use crate::query::time;
+use crate::source::{Format, ReadOptions, moment, transcript};
 
 /// Maximum characters between the date and the time: ` `, `_`, `T`, ` at `.
 const BETWEEN_CHARACTERS_MAX: usize = 4;
+
+/// Lines before the first words of a recording in which its beginning is looked for.
+const FIRST_LINES: usize = 20;
+
+/// Bytes of such a line at most. A longer one is a sentence, whose date may be any.
+const FIRST_LINE_BYTES_MAX: usize = 160;
+
+/// Words of such a line at most.
+const FIRST_LINE_WORDS_MAX: usize = 16;
+
+/// Minutes of the offset of a zone at most.
+const ZONE_MINUTES_MAX: i16 = 14 * 60;
 
 /// The years in which a number counts as a date.
 const YEARS: std::ops::Range<i32> = 1_980..2_100;
@@ -20,14 +33,47 @@ const YEARS: std::ops::Range<i32> = 1_980..2_100;
 pub(super) fn options(name: &str, format: Format, options: &ReadOptions) -> ReadOptions {
     let is_recording = matches!(
         format,
-        Format::Transcript | Format::WebVtt | Format::Srt | Format::Ttml | Format::Ass | Format::Speech
+        Format::Transcript
+            | Format::WebVtt
+            | Format::Srt
+            | Format::Ttml
+            | Format::Ass
+            | Format::Speech
+            // A transcript may be one.
+            | Format::Docx
     );
     let begun = || match &options.recorded_pattern {
         Some(pattern) => written_as(name, pattern, options.zone_minutes),
         None => begun_at(name, options.zone_minutes),
     };
     let is_unknown = is_recording && options.recorded_at.is_none();
-    match is_unknown.then(begun).flatten() {
+    from(is_unknown.then(begun).flatten(), options)
+}
+
+/// The options with the time that a transcript tells before its first turn, unless they tell another.
+pub(super) fn options_of_transcript(text: &str, options: &ReadOptions) -> ReadOptions {
+    told(transcript::preface(text), options)
+}
+
+/// The options with the time that the notes of WebVTT subtitles tell before the first cue, unless they tell another.
+pub(super) fn options_of_web_vtt(text: &str, options: &ReadOptions) -> ReadOptions {
+    told(text.lines().take_while(|line| !line.contains("-->")), options)
+}
+
+fn told<'t>(first_lines: impl Iterator<Item = &'t str>, options: &ReadOptions) -> ReadOptions {
+    if options.recorded_at.is_some() {
+        return options.clone();
+    }
+    let mut lines = first_lines.take(FIRST_LINES);
+    from(
+        lines.find_map(|line| told_in(line, options.zone_minutes)),
+        options,
+    )
+}
+
+/// The options with the beginning of a recording, if it is known.
+fn from(begun: Option<Moment>, options: &ReadOptions) -> ReadOptions {
+    match begun {
         Some(begun) => ReadOptions {
             recorded_at: Some(begun.at),
             zone_minutes: options.zone_minutes.or(begun.zone_minutes),
@@ -35,6 +81,76 @@ pub(super) fn options(name: &str, format: Format, options: &ReadOptions) -> Read
         },
         None => options.clone(),
     }
+}
+
+/// The time that a short line tells: `Weekly sync (2024-03-12 at 06:02 GMT-8)`, `March 12, 2024, 2:02PM`.
+fn told_in(line: &str, zone_minutes: Option<i16>) -> Option<Moment> {
+    let words: Vec<&str> = line
+        .split_whitespace()
+        .map(|word| word.trim_matches(|letter: char| !letter.is_alphanumeric()))
+        .collect();
+    if line.len() > FIRST_LINE_BYTES_MAX || words.len() > FIRST_LINE_WORDS_MAX {
+        return None;
+    }
+    let is_whole = |word: &&&str| word.contains('T') && word.contains(':');
+    if let Some(at) = words
+        .iter()
+        .filter(is_whole)
+        .find_map(|word| moment::parse(word, zone_minutes))
+    {
+        return Some(at);
+    }
+    let lower: Vec<String> = words
+        .iter()
+        .map(|word| word.to_lowercase().replace('/', "-"))
+        .collect();
+    let (told_by, days) = time::find(&lower, None)?;
+    let day = days.start.filter(|day| day.succ_opt() == days.end)?;
+    let behind = &lower[told_by.end..];
+    let clock = behind.iter().enumerate().find_map(|(at, word)| {
+        let next = behind.get(at + 1).map_or("", String::as_str);
+        Some((at, clock(word, next)?))
+    });
+    let zone = clock.and_then(|(at, _)| behind[at + 1..].iter().take(2).find_map(|word| zone(word)));
+    let clock = clock.map_or(NaiveTime::MIN, |(_, clock)| clock);
+    Some(moment::of_local(day.and_time(clock), zone.or(zone_minutes)))
+}
+
+/// Parses `14:02`, `14:02:05`, `2:02pm`, and `2:02` before `pm`.
+fn clock(word: &str, next: &str) -> Option<NaiveTime> {
+    let half = ["am", "pm"]
+        .into_iter()
+        .find(|half| word.ends_with(half) || next == *half);
+    let digits = word.trim_end_matches(char::is_alphabetic);
+    let mut parts = digits
+        .split(':')
+        .map(|part| part.parse::<u32>().ok().filter(|_| part.len() <= 2));
+    let (hour, minute) = (parts.next()??, parts.next()??);
+    let second = parts.next().unwrap_or(Some(0))?;
+    let hour = match half {
+        Some("am") if hour == 12 => 0,
+        Some("pm") if hour < 12 => hour + 12,
+        _ => hour,
+    };
+    NaiveTime::from_hms_opt(hour, minute, second)
+}
+
+/// The offset of `gmt`, `utc`, `gmt-8`, `utc+05:30`, in minutes.
+fn zone(word: &str) -> Option<i16> {
+    let offset = word.strip_prefix("gmt").or_else(|| word.strip_prefix("utc"))?;
+    let (sign, rest) = match offset.split_at_checked(1) {
+        Some(("+", rest)) => (1, rest),
+        Some(("-" | "−", rest)) => (-1, rest),
+        None => return Some(0),
+        _ => return None,
+    };
+    let (hours, minutes) = rest.split_once(':').unwrap_or((rest, "0"));
+    let minutes = hours
+        .parse::<i16>()
+        .ok()?
+        .checked_mul(60)?
+        .checked_add(minutes.parse().ok()?)?;
+    (minutes <= ZONE_MINUTES_MAX).then_some(sign * minutes)
 }
 
 /// The first time in the name of a file.
@@ -157,6 +273,49 @@ mod tests {
             let at = begun_at(name, Some(60)).map(|moment| moment.at.to_string());
             assert_eq!(at.as_deref(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn first_lines_tell_when_a_recording_begins() {
+        for (line, expected) in [
+            (
+                "Weekly sync (2024-03-12 at 06:02 GMT-8) - Transcript",
+                "2024-03-12T14:02:00.000Z",
+            ),
+            ("March 12, 2024, 2:02PM", "2024-03-12T13:02:00.000Z"),
+            ("12 March 2024 2:02 pm", "2024-03-12T13:02:00.000Z"),
+            ("Mar 12, 2024", "2024-03-11T23:00:00.000Z"),
+            ("12. März 2024 um 14:02 Uhr", "2024-03-12T13:02:00.000Z"),
+            (
+                "Recorded on 2024/03/12 14:02:05 UTC+05:30",
+                "2024-03-12T08:32:05.000Z",
+            ),
+            ("NOTE recorded 2024-03-12T14:02:05Z", "2024-03-12T14:02:05.000Z"),
+        ] {
+            let at = told_in(line, Some(60)).map(|moment| moment.at.to_string());
+            assert_eq!(at.as_deref(), Some(expected), "{line}");
+        }
+        let long = "May 5, 2024 ".repeat(20);
+        for line in [
+            "In March 2024, bees hummed.",
+            "12:30",
+            "Episode 2024",
+            "",
+            long.as_str(),
+        ] {
+            assert_eq!(told_in(line, None), None, "{line}");
+        }
+        let text = "Mar 12, 2024\nWeekly sync - Transcript\n00:00:00\n\nInes: Hum.\nBob: May 5, 2023\n";
+        let begun = options_of_transcript(text, &ReadOptions::default()).recorded_at;
+        assert_eq!(
+            begun.map(|at| at.to_string()).as_deref(),
+            Some("2024-03-12T00:00:00.000Z")
+        );
+        let said = "WEBVTT\n\n00:01.000 --> 00:02.000\nMay 5, 2023\n";
+        assert_eq!(
+            options_of_web_vtt(said, &ReadOptions::default()).recorded_at,
+            None
+        );
     }
 
     #[test]

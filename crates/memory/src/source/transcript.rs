@@ -56,7 +56,18 @@ pub fn read(text: &str, options: &ReadOptions) -> Vec<Message> {
     }
     turns.retain(|turn| !turn.text.is_empty());
     spread(&mut turns, options);
-    messages(joined(turns), options)
+    let mut turns = joined(turns);
+    // A turn without a time has that of the turn before it, for Meet writes one in some minutes. The day is known at least.
+    let mut last_ms = 0;
+    for turn in &mut turns {
+        last_ms = *turn.start_ms.get_or_insert(last_ms);
+    }
+    messages(turns, options)
+}
+
+/// The lines before the first turn.
+pub(super) fn preface(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().take_while(|line| head(line).is_none())
 }
 
 /// Joins the timed sentences of one voice, up to a minute and to 1,500 characters.
@@ -242,6 +253,10 @@ mod tests {
         );
     }
 
+    fn options_of(text: &str) -> ReadOptions {
+        crate::source::recording::options_of_transcript(text, &ReadOptions::default())
+    }
+
     #[test]
     fn times_are_kept() {
         let options = ReadOptions {
@@ -254,6 +269,14 @@ mod tests {
             .filter_map(|message| Some(message.moment?.at.0))
             .collect();
         assert_eq!(times, [1_003_000, 4_670_000]);
+        let meet =
+            "Mar 12, 2024\nWeekly sync - Transcript\n\nInes: Hum.\n\n00:05:00\n\nBob: Drum.\nInes: Why?\n";
+        let told: Vec<Option<String>> = read(meet, &options_of(meet))
+            .iter()
+            .map(|message| Some(message.moment?.at.to_string()[11..16].to_owned()))
+            .collect();
+        let expected = ["00:00", "00:00", "00:05", "00:05"].map(|at| Some(at.to_owned()));
+        assert_eq!(told, expected);
         // Sentences of Whisper, a minute at a time.
         let whisper: String = (0..60)
             .map(|at| {

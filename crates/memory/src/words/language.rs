@@ -174,6 +174,11 @@ impl Language {
             .is_some_and(|languages| languages.contains(self))
     }
 
+    /// Whether a word in lower case is a function word of any language. The language of a short question is not told.
+    pub fn has_function_word(word: &str) -> bool {
+        LANGUAGES_OF.contains_key(word)
+    }
+
     /// The stem of a word in lower case.
     pub fn stem(self, word: &str) -> String {
         Stemmer::create(self.algorithm()).stem(word).into_owned()

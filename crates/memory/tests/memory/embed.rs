@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gristmill_engine::Engine;
-use gristmill_memory::embed::{EmbedError, Embedder, Model2VecEmbedder, OpenAiEmbedder, Vector, open_local};
+use gristmill_memory::embed::{
+    CrossEncoder, EmbedError, Embedder, Model2VecEmbedder, OpenAiEmbedder, Vector, open_local,
+};
 use gristmill_memory::extract::{Limiter, LimiterSettings, LocalExtractor, OpenAiSettings};
 use gristmill_memory::pipeline::{IngestError, IngestOptions, Ingested, Ingestion, NewInput};
-use gristmill_memory::recall::{Relations, recall_query};
+use gristmill_memory::recall::{RecalledMessage, Relations, recall_query};
 use gristmill_memory::service::Service;
 use gristmill_memory::source::Format;
 use gristmill_memory::{KnowledgeStore, RecallOptions, Recalled, SqliteKnowledge, SqliteKnowledgeOptions};
@@ -171,6 +173,99 @@ async fn a_bert_model_gives_the_mean_of_its_outputs() {
     }
     let long = "bee ".repeat(1_000);
     assert_eq!(embedder.embed(vec![long]).await.expect("is cut").len(), 1);
+}
+
+#[tokio::test]
+async fn a_cross_encoder_reads_a_question_and_a_text_together() {
+    let folder = tempfile::tempdir().expect("a folder");
+    small_model::write_cross_encoder(folder.path(), 1);
+    let encoder = CrossEncoder::open(folder.path()).expect("opens");
+    // Computed by another program, in numpy, from the same tensors.
+    let expected = [
+        ("bee", 0.510_184_6),
+        ("drum", 0.509_826_9),
+        ("Drum LOUD", 0.509_751_8),
+        ("bee drum loud", 0.509_977_9),
+        ("wasp", 0.510_078_7),
+        ("", 0.510_109_3),
+    ];
+    let texts = expected.map(|(text, _)| text.to_owned()).to_vec();
+    let scores = encoder.scores("bee", texts).await.expect("scores");
+    for ((text, expected), score) in expected.iter().zip(scores) {
+        assert!((score - expected).abs() < 5e-6, "{text}: {score}");
+    }
+    assert_eq!(encoder.scores("bee", Vec::new()).await, Ok(Vec::new()));
+    let long = "bee ".repeat(10_000);
+    assert_eq!(
+        encoder
+            .scores(&long, vec![long.clone()])
+            .await
+            .expect("is cut")
+            .len(),
+        1
+    );
+    for (outputs, told) in [(2, "has 4 and 1"), (0, "classifier")] {
+        match outputs {
+            0 => small_model::write_bert(folder.path()),
+            outputs => small_model::write_cross_encoder(folder.path(), outputs),
+        }
+        let error = CrossEncoder::open(folder.path()).expect_err("no model that ranks");
+        assert!(
+            error.to_string().contains("pooler") || error.to_string().contains(told),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn recall_ranks_the_first_messages_again_by_a_cross_encoder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    small_model::write_cross_encoder(folder.path(), 1);
+    let encoder = CrossEncoder::open(folder.path()).expect("opens");
+    let texts = ["drum", "bee drum loud", "drum loud", "drum wasp"];
+    let (store, ingested) = ingest(folder.path(), None, &texts.join("\n\n")).await;
+    ingested.expect("ingests");
+    let recalled = async |messages_max: usize, reranker: Option<CrossEncoder>| {
+        let options = RecallOptions {
+            messages_max: Some(messages_max),
+            explain: true,
+            reranker,
+            ..RecallOptions::default()
+        };
+        let found = recall_query(&*store, "bee drum", None, &Relations::Stored, &options).await;
+        found.expect("recalls").messages
+    };
+    let scores = encoder
+        .scores("bee drum", texts.map(str::to_owned).to_vec())
+        .await
+        .expect("scores");
+    let mut best: Vec<usize> = (0..texts.len()).collect();
+    best.sort_by(|left, right| scores[*right].total_cmp(&scores[*left]));
+    let found = recalled(25, Some(encoder.clone())).await;
+    let order: Vec<usize> = found
+        .iter()
+        .map(|message| message.message.position as usize)
+        .collect();
+    assert_eq!(order, best, "{scores:?}");
+    let plain = recalled(25, None).await;
+    assert_ne!(
+        plain[0].message.position as usize, best[0],
+        "the words rank otherwise"
+    );
+    let scores_of =
+        |found: &[RecalledMessage]| -> Vec<f64> { found.iter().map(|message| message.score).collect() };
+    for (again, before) in scores_of(&found).into_iter().zip(scores_of(&plain)) {
+        assert!((again - before).abs() < 1e-9, "the scores keep their places");
+    }
+    assert!(found.iter().any(|message| {
+        message
+            .explanation
+            .iter()
+            .any(|gain| gain.part == "cross-encoder")
+    }));
+    // With a limit of one message, the best of many is found.
+    let one = recalled(1, Some(encoder)).await;
+    assert_eq!((one.len(), one[0].message.position as usize), (1, best[0]));
 }
 
 /// Skipped where the model is not there: it has 90 MB, and comes from PyPI by `make embedders`.

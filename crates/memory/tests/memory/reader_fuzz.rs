@@ -1,11 +1,48 @@
 //! No reader panics on random bytes, or on random changes of valid texts.
 
+use std::io::{Cursor, Write as _};
+
 use gristmill_memory::source::{Format, ReadOptions, decode, read};
 use gristmill_model::{Rng, SplitMix64};
+use zip::write::SimpleFileOptions;
 
-const ROUNDS: usize = 3_000;
+/// Inputs that are tried. `READER_ROUNDS` sets another number, and `READER_SEED` makes others.
+const ROUNDS: u64 = 3_000;
 
-const SAMPLES: [&str; 25] = [
+/// The files of archives, with the place of their text in it. The text is changed, and then packed.
+const ARCHIVES: [(&str, &str); 3] = [
+    (
+        "word/document.xml",
+        "<w:document><w:body><w:p><w:pPr><w:pStyle w:val=\"Heading1\"/></w:pPr><w:r><w:t>Bees</w:t></w:r></w:p><w:p><w:r><w:t>Ines\
+         </w:t></w:r><w:r><w:tab/><w:t>0:03</w:t><w:br/><w:t>They &amp; hum</w:t></w:r></w:p></w:body></w:document>",
+    ),
+    (
+        "export/hives/2024-03-12.json",
+        "[{\"type\": \"message\", \"user\": \"U1\", \"text\": \"hum\", \"ts\": \"1682926200.000200\"}]",
+    ),
+    (
+        "_chat.txt",
+        "[12.03.24, 14:05:33] Ana: Bees\n[12.03.24, 14:06:33] Bob: hum\n",
+    ),
+];
+
+/// An archive of one file.
+fn packed(name: &str, text: &[u8]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    archive
+        .start_file(name, SimpleFileOptions::default())
+        .expect("a file");
+    archive.write_all(text).expect("writes");
+    archive.finish().expect("an archive").into_inner()
+}
+
+/// The number in a variable of the environment.
+fn number(name: &str) -> Option<u64> {
+    let told = std::env::var(name).ok()?;
+    Some(told.parse().expect("a number"))
+}
+
+const SAMPLES: [&str; 27] = [
     "The Bee Show\n\nADA KING: Hello. I like bees.\n\nBOB: Why: because?\nADA KING: See https://bees.example\n",
     "WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.500 align:start\n<v Ada>Bees <i>hum</i> &amp; dance</v>\n\n99:59:59.999 --> 00:00\nx < y\n",
     "1\r\n00:00:01,000 --> 00:00:02,000\r\nBees hum.\r\n\r\n2\r\n00:00:40,000 --> 00:00:41,000\r\n- Later.\r\n",
@@ -43,6 +80,9 @@ const SAMPLES: [&str; 25] = [
     "<html><head><title>Bees</title></head><body><p>They <b>hum</b> &amp; drum</p></body></html>",
     "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nDTSTART;TZID=Europe/Berlin:20230501T093000\r\nSUMMARY:Hives\\, all\r\nORGANIZER;CN=\
      \"Ada\":mailto:a@b\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n",
+    "From a@b Mon May  1 09:30:00 2023\nContent-Length: 30\n\n>From x\n\n----- Forwarded message from Bob <b@c> -----\n\nDate: x\n\
+     From: Bob <b@c>\nTo: d\nSubject: e\n\nHum.\n\n----- End forwarded message -----\nDrum.\n",
+    "Weekly sync (2024-03-12 at 06:02 GMT-8)\n\n[00:03] Ines: Hum.\n[00:09] Bob: March 12, 2024, 2:02PM\n[00:12] Ines: x\n",
 ];
 
 /// Reads with every reader, and checks properties of all messages.
@@ -100,16 +140,25 @@ fn mutate(bytes: &mut Vec<u8>, rng: &mut SplitMix64) {
 
 #[test]
 fn no_reader_panics() {
-    let mut rng = SplitMix64::new(2_026);
+    let mut rng = SplitMix64::new(number("READER_SEED").unwrap_or(2_026));
     let (mut inputs, mut read_well, mut refused) = (0, 0, 0);
-    for round in 0..ROUNDS {
-        let mut bytes = match round % 4 {
-            0 => (0..rng.below(300)).map(|_| rng.next_u64() as u8).collect(),
+    for round in 0..number("READER_ROUNDS").unwrap_or(ROUNDS) {
+        let mut archive = None;
+        let mut bytes = match round % 8 {
+            0 | 4 => (0..rng.below(300)).map(|_| rng.next_u64() as u8).collect(),
+            1 => {
+                let (name, text) = ARCHIVES[rng.below(ARCHIVES.len() as u64) as usize];
+                archive = Some(name);
+                text.as_bytes().to_vec()
+            }
             _ => SAMPLES[rng.below(SAMPLES.len() as u64) as usize]
                 .as_bytes()
                 .to_vec(),
         };
         mutate(&mut bytes, &mut rng);
+        if let Some(name) = archive {
+            bytes = packed(name, &bytes);
+        }
         let options = ReadOptions {
             chunk_characters: 1 + rng.below(80) as usize,
             recorded_at: Some(gristmill_model::Timestamp(i64::MAX - 5)),
@@ -134,10 +183,20 @@ fn no_reader_panics() {
 
 #[test]
 fn the_samples_are_read() {
-    for (format, sample) in Format::ALL.into_iter().zip(SAMPLES) {
-        let messages = read("sample", format, sample.as_bytes(), &ReadOptions::default()).expect("reads");
+    let texts = Format::ALL.into_iter().zip(SAMPLES).take(25);
+    let texts = texts.map(|(format, text)| (format, text.as_bytes().to_vec()));
+    let archives = [Format::Docx, Format::Slack, Format::WhatsApp]
+        .into_iter()
+        .zip(ARCHIVES);
+    let archives = archives.map(|(format, (name, text))| (format, packed(name, text.as_bytes())));
+    let mut left = Format::ALL.to_vec();
+    for (format, bytes) in texts.chain(archives) {
+        let messages = read("sample", format, &bytes, &ReadOptions::default()).expect("reads");
         assert!(!messages.is_empty(), "{format:?}");
+        left.retain(|other| *other != format);
     }
+    // Another program reads PDF files.
+    assert_eq!(left, [Format::Pdf], "each reader has a sample");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
+use gristmill_test_tools::small_model;
 use gristmill_test_tools::stand_in::Answer;
 use serde_json::{Value, json};
 
@@ -305,4 +306,31 @@ fn a_model_ranks_messages_again() {
     assert_eq!(positions(&one), [by_words[1]]);
     let error = run(&workspace, &[&recall[..], &["--rerank", "model"]].concat()).error();
     assert!(error.contains("--rerank model needs a model"), "{error}");
+}
+
+#[test]
+fn a_cross_encoder_ranks_messages_again_without_a_service() {
+    let workspace = Workspace::new();
+    small_model::write_cross_encoder(&workspace.path("reranker"), 1);
+    let texts = ["drum", "bee drum loud", "drum loud", "drum wasp"];
+    let lines: String = texts
+        .map(|text| format!("{}\n", json!({ "text": text })))
+        .concat();
+    ingest(&workspace, "hums.jsonl", &lines, "kb.db");
+    let first = |found: &Value| found["messages"][0]["position"].clone();
+    let recall = ["recall", "kb.db", "bee drum", "--json"];
+    assert_eq!(first(&run_json(&workspace, &recall)), 1);
+    let explained = [&recall[..], &["--rerank", "./reranker", "--explain"]].concat();
+    let explained = run_json(&workspace, &explained);
+    assert_eq!(first(&explained), 2, "as another program computes it");
+    assert!(explained.to_string().contains("\"cross-encoder\""), "{explained}");
+    let chat = ["chat", "kb.db", "--rerank", "./reranker", "--json"];
+    let replied = json_lines(&say(&workspace, &chat, "bee drum\n").expect(0)).remove(0);
+    assert_eq!(first(&replied["recalled"]), 2);
+    for (named, told) in [("./nowhere", "config.json"), ("nowhere", "there is no model")] {
+        let mut asked = command(&workspace, &[&recall[..], &["--rerank", named]].concat());
+        asked.env("GRISTMILL_MODELS", workspace.path("models"));
+        let error = Ended::from(asked.output().expect("runs")).error();
+        assert!(error.contains(told), "{error}");
+    }
 }

@@ -7,6 +7,7 @@ mod finding;
 mod ingest;
 mod knowledge;
 mod mcp;
+mod places;
 mod replay;
 mod resume;
 mod unread;

@@ -16,11 +16,31 @@ const EMBEDDINGS: &str = "embeddings";
 /// The weights of a model.
 pub(super) struct Bert {
     words: Array2<f32>,
-    /// A row for each position, plus the row of the only kind of text.
+    /// A row for each position.
     positions: Array2<f32>,
+    /// A row for each kind of text: the first one of a pair, and the second one.
+    kinds: Array2<f32>,
     norm: Norm,
     layers: Vec<Layer>,
     heads: usize,
+}
+
+/// What a model says of a pair of texts, from the output of its first token.
+pub(super) struct Head {
+    pooled: Linear,
+    score: Linear,
+}
+
+/// The tokens of a text, or of a pair of texts, and the kind of each.
+pub(super) struct Tokens {
+    pub ids: Vec<u32>,
+    pub kinds: Vec<u32>,
+}
+
+/// The outputs of the last layer: a row for each token of all texts.
+pub(super) struct Outputs {
+    state: Array2<f32>,
+    texts: Vec<Range<usize>>,
 }
 
 struct Layer {
@@ -142,7 +162,7 @@ impl Bert {
         let tensors = Tensors(tensors);
         let size = config.hidden_size;
         let embedding = |part: &str| tensors.matrix(&format!("{EMBEDDINGS}.{part}_embeddings.weight"), size);
-        let mut positions = embedding("position")?;
+        let positions = embedding("position")?;
         let kinds = embedding("token_type")?;
         if kinds.nrows() == 0 || positions.nrows() < config.max_position_embeddings {
             return Err(format!(
@@ -152,11 +172,11 @@ impl Bert {
                 config.max_position_embeddings
             ));
         }
-        positions += &kinds.row(0);
         let layers = (0..config.num_hidden_layers).map(|number| tensors.layer(number, config));
         Ok(Bert {
             words: embedding("word")?,
             positions,
+            kinds,
             norm: tensors.norm(&format!("{EMBEDDINGS}.LayerNorm"), config)?,
             layers: layers.collect::<Result<_, String>>()?,
             heads: config.num_attention_heads,
@@ -168,36 +188,82 @@ impl Bert {
         self.words.nrows()
     }
 
-    /// Computes the mean output of each text's tokens. Every token is below [`Bert::tokens`], and no text is longer
+    /// Number of kinds of text.
+    pub(super) fn kinds(&self) -> usize {
+        self.kinds.nrows()
+    }
+
+    /// Computes the outputs for texts. Every token is below [`Bert::tokens`], every kind below [`Bert::kinds`], and no text is longer
     /// than the positions.
-    pub(super) fn means(&self, texts: &[Vec<u32>]) -> Vec<Vector> {
+    pub(super) fn outputs(&self, texts: &[Tokens]) -> Outputs {
         let mut ranges: Vec<Range<usize>> = Vec::with_capacity(texts.len());
         for text in texts {
             let begin = ranges.last().map_or(0, |range| range.end);
-            ranges.push(begin..begin + text.len());
+            ranges.push(begin..begin + text.ids.len());
         }
         let all = ranges.last().map_or(0, |range| range.end);
         debug_assert!(
-            texts.iter().all(|text| text.len() <= self.positions.nrows()),
+            texts.iter().all(|text| text.ids.len() <= self.positions.nrows()),
             "the tokenizer cuts texts at the model's positions"
         );
         let mut state = Array2::zeros((all, self.words.ncols()));
         for (text, range) in texts.iter().zip(&ranges) {
-            for (position, (&token, row)) in text.iter().zip(range.clone()).enumerate() {
-                let sum = &self.words.row(token as usize) + &self.positions.row(position);
-                state.row_mut(row).assign(&sum);
+            assert_eq!(text.ids.len(), text.kinds.len(), "each token has a kind");
+            for (position, row) in range.clone().enumerate() {
+                let mut sum = state.row_mut(row);
+                sum += &self.positions.row(position);
+                sum += &self.kinds.row(text.kinds[position] as usize);
+                sum += &self.words.row(text.ids[position] as usize);
             }
         }
         self.norm.apply(&mut state);
         for layer in &self.layers {
             layer.apply(&mut state, &ranges, self.heads);
         }
+        Outputs { state, texts: ranges }
+    }
+}
+
+impl Outputs {
+    /// The mean output of each text's tokens.
+    pub(super) fn means(self) -> Vec<Vector> {
         let mean = |range: Range<usize>| {
-            let outputs = state.slice(s![range, ..]);
+            let outputs = self.state.slice(s![range, ..]);
             let mean = outputs.mean_axis(Axis(0));
             Vector::new(mean.map_or_else(Vec::new, |mean| mean.to_vec()))
         };
-        ranges.into_iter().map(mean).collect()
+        self.texts.into_iter().map(mean).collect()
+    }
+}
+
+impl Head {
+    /// Reads the tensors of the head of a cross-encoder.
+    pub(super) fn read(tensors: &SafeTensors<'_>, config: &Config) -> Result<Head, String> {
+        let tensors = Tensors(tensors);
+        let size = config.hidden_size;
+        let head = Head {
+            pooled: tensors.linear("pooler.dense", size)?,
+            score: tensors.linear("classifier", size)?,
+        };
+        let (pooled, scores) = (head.pooled.weight.nrows(), head.score.weight.nrows());
+        if (pooled, scores) != (size, 1) {
+            return Err(format!(
+                "its head has {pooled} and {scores} outputs; that of a model that ranks has {size} and 1"
+            ));
+        }
+        Ok(head)
+    }
+
+    /// Computes the score of each text. A higher one is better.
+    pub(super) fn scores(&self, outputs: &Outputs) -> Vec<f64> {
+        let firsts: Vec<usize> = outputs.texts.iter().map(|text| text.start).collect();
+        let mut pooled = self.pooled.apply(&outputs.state.select(Axis(0), &firsts));
+        pooled.mapv_inplace(f32::tanh);
+        self.score
+            .apply(&pooled)
+            .iter()
+            .map(|&score| f64::from(score))
+            .collect()
     }
 }
 

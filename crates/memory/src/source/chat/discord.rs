@@ -107,7 +107,7 @@ pub fn read(name: &str, text: &str, options: &ReadOptions) -> Result<Vec<Item>, 
     let channel = export.channel.name.as_deref().map(|name| format!("#{name}"));
     let mut threads = Threads::default();
     let id_of = |number: &str| format!("discord/{number}");
-    Ok(document.messages(&export.messages, |entry: Entry<'_>| {
+    let messages = document.messages(&export.messages, |entry: Entry<'_>| {
         let message = message(&entry, channel.as_deref(), options)?;
         Ok(message.map(|message| {
             let id = entry.id.as_deref().map(id_of);
@@ -124,7 +124,8 @@ pub fn read(name: &str, text: &str, options: &ReadOptions) -> Result<Vec<Item>, 
                 ..message
             }
         }))
-    }))
+    });
+    Ok(threads.with_roots(messages))
 }
 
 fn message(
@@ -198,5 +199,9 @@ mod tests {
             Some("bob")
         );
         assert_eq!(found[2].as_ref().expect("a message").thread, first.id);
+        assert_eq!(
+            first.thread, first.id,
+            "a question belongs to the thread of its answers"
+        );
     }
 }

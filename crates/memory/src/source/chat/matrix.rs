@@ -92,7 +92,7 @@ pub fn read(name: &str, text: &str, options: &ReadOptions) -> Result<Vec<Item>, 
     let room = export.room_name.as_deref();
     let mut names: HashMap<String, String> = HashMap::new();
     let mut threads = Threads::default();
-    Ok(document.messages(&export.messages, |event: Event<'_>| {
+    let messages = document.messages(&export.messages, |event: Event<'_>| {
         if event.kind == "m.room.member" {
             let member = event.state_key.as_deref().unwrap_or(&event.sender);
             if let Some(name) = event
@@ -115,7 +115,8 @@ pub fn read(name: &str, text: &str, options: &ReadOptions) -> Result<Vec<Item>, 
                 ..message
             }
         }))
-    }))
+    });
+    Ok(threads.with_roots(messages))
 }
 
 fn message(
@@ -167,10 +168,10 @@ mod tests {
         "exported_by": "@ada:bees.example", "messages": [
       {"type": "m.room.member", "sender": "@ada:bees.example", "state_key": "@ada:bees.example", "origin_server_ts": 1682926100000,
           "content": {"membership": "join", "displayname": "Ada King"}},
-      {"type": "m.room.message", "sender": "@ada:bees.example", "origin_server_ts": 1682926200000, "content": {"msgtype": "m.text",
-          "body": "Do they hum?"}},
-      {"type": "m.room.message", "sender": "@bob:bees.example", "origin_server_ts": 1682926260000, "content": {"msgtype": "m.text",
-          "body": "> <@ada:bees.example> Do they hum?\n\nAll day.", "m.relates_to": {"m.in_reply_to": {"event_id": "$1"}}}},
+      {"type": "m.room.message", "event_id": "$1", "sender": "@ada:bees.example", "origin_server_ts": 1682926200000,
+          "content": {"msgtype": "m.text", "body": "Do they hum?"}},
+      {"type": "m.room.message", "event_id": "$2", "sender": "@bob:bees.example", "origin_server_ts": 1682926260000,
+          "content": {"msgtype": "m.text", "body": "> <@ada:bees.example> Do they hum?\n\nAll day.", "m.relates_to": {"m.in_reply_to": {"event_id": "$1"}}}},
       {"type": "m.room.encrypted", "sender": "@bob:bees.example", "origin_server_ts": 1682926260000,
           "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
     ]}"##;
@@ -193,6 +194,10 @@ mod tests {
         assert_eq!(
             (reply.speaker.as_deref(), reply.text().as_str()),
             (Some("@bob:bees.example"), "All day.")
+        );
+        assert_eq!(
+            (first.thread.as_deref(), reply.thread.as_deref()),
+            (Some("$1"), Some("$1"))
         );
         assert!(
             found[2]

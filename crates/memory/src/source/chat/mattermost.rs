@@ -58,11 +58,11 @@ pub fn read(name: &str, text: &str, options: &ReadOptions) -> Result<Vec<Item>, 
                 post: Some(post),
                 kind,
                 ..
-            }) if kind == "post" => add(&post, None, &format!("line {number}"), options, &mut messages),
+            }) if kind == "post" => add(&post, &format!("line {number}"), options, &mut messages),
             Ok(Line {
                 direct_post: Some(post),
                 ..
-            }) => add(&post, None, &format!("line {number}"), options, &mut messages),
+            }) => add(&post, &format!("line {number}"), options, &mut messages),
             Ok(_) => {}
             Err(error) => messages.push(Err(MemoryError::unread(
                 name,
@@ -74,34 +74,32 @@ pub fn read(name: &str, text: &str, options: &ReadOptions) -> Result<Vec<Item>, 
     Ok(messages)
 }
 
-fn add(post: &Post<'_>, channel: Option<&str>, place: &str, options: &ReadOptions, messages: &mut Vec<Item>) {
-    let own = post.channel.as_deref().map(|name| format!("#{name}"));
-    let channel = channel.or(own.as_deref());
-    let moment = post.create_at.and_then(moment::of_number);
-    let others = post
-        .channel_members
-        .iter()
-        .flatten()
-        .filter(|member| **member != post.user);
-    messages.push(Ok(Message {
-        place: Some(place.to_owned()),
-        recipients: others.map(|member| member.to_string()).collect(),
-        ..said(
-            Some(post.user.to_string()),
-            &post.message,
-            moment,
-            channel,
-            options,
-        )
-    }));
-    // Replies have no channel of their own, so deeper ones of a forged file are not followed.
-    for reply in post
-        .replies
-        .iter()
-        .flatten()
-        .filter(|_| post.channel.is_some() || post.channel_members.is_some())
-    {
-        add(reply, channel, place, options, messages);
+/// Adds a post, and behind it its replies, which are in its thread.
+fn add(post: &Post<'_>, place: &str, options: &ReadOptions, messages: &mut Vec<Item>) {
+    let channel = post.channel.as_deref().map(|name| format!("#{name}"));
+    // An export has no ids. Nobody posts twice in a millisecond.
+    let replies = post.replies.as_deref().unwrap_or_default();
+    let thread = post.create_at.filter(|_| !replies.is_empty()).map(|at| {
+        let channel = post.channel.as_deref().unwrap_or("direct");
+        format!("mattermost/{channel}/{}/{at:.0}", post.user)
+    });
+    // Replies have none of their own, so deeper ones of a forged file are not followed.
+    for said_by in std::iter::once(post).chain(replies) {
+        let moment = said_by.create_at.and_then(moment::of_number);
+        let members = said_by.channel_members.iter().flatten();
+        let others = members.filter(|member| **member != said_by.user);
+        messages.push(Ok(Message {
+            place: Some(place.to_owned()),
+            recipients: others.map(|member| member.to_string()).collect(),
+            thread: thread.clone(),
+            ..said(
+                Some(said_by.user.to_string()),
+                &said_by.message,
+                moment,
+                channel.as_deref(),
+                options,
+            )
+        }));
     }
 }
 
@@ -133,6 +131,11 @@ no JSON
             (reply.speaker.as_deref(), reply.tags.as_slice()),
             (Some("bob"), &["#hives".to_owned()][..])
         );
+        assert_eq!(
+            first.thread.as_deref(),
+            Some("mattermost/hives/ada/1682926200000")
+        );
+        assert_eq!(reply.thread, first.thread);
         let error = found[2].as_ref().expect_err("no JSON").to_string();
         assert!(error.starts_with("all.jsonl, line 5: "), "{error}");
         assert_eq!(found[3].as_ref().expect("a post").recipients, ["ada"]);

@@ -111,7 +111,7 @@ fn chat_messages<'t>(
     let mut threads = Threads::default();
     // The numbers of messages count in their chat.
     let id_of = |number: i64| Some(format!("telegram/{}/{number}", chat_id?));
-    document.messages(list, |entry: Entry<'_>| {
+    let messages = document.messages(list, |entry: Entry<'_>| {
         let message = message(&entry, chat, options)?;
         Ok(message.map(|message| {
             let id = entry.id.and_then(id_of);
@@ -125,7 +125,8 @@ fn chat_messages<'t>(
                 ..message
             }
         }))
-    })
+    });
+    threads.with_roots(messages)
 }
 
 fn message(entry: &Entry<'_>, chat: Option<&str>, options: &ReadOptions) -> Result<Option<Message>, String> {
@@ -230,8 +231,9 @@ mod tests {
             "Forwarded from Cleo: All day.\n[attachment: bees.mp3]"
         );
         assert_eq!(
-            last.thread, first.id,
-            "an answer is in the thread of its question"
+            (&last.thread, &first.thread),
+            (&first.id, &first.id),
+            "an answer is in the thread of its question, and so is the question"
         );
         let all = format!(r#"{{"chats": {{"about": "", "list": [{EXPORT}, {EXPORT}]}}}}"#);
         assert_eq!(

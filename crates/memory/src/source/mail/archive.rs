@@ -79,11 +79,13 @@ pub struct Names<'m> {
 }
 
 impl Archive {
-    /// Learns how a person is written: `Ada King <ada@bees.example>`.
+    /// Learns how a person is written: `Ada King <ada@bees.example>`. A name with an address says more than one of both.
     pub fn meet(&mut self, person: &str) {
+        let has_both = |person: &str| person.contains(" <");
         for name in names_of(person) {
             let key = hash(&name.to_lowercase());
-            if self.people.get(key).is_none() {
+            let known = self.people.get(key);
+            if known.is_none_or(|known| has_both(person) && !has_both(known)) {
                 self.people.insert(key, person.to_owned());
             }
         }
@@ -262,6 +264,13 @@ mod tests {
             assert_eq!(archive.person(named), "Ada King <ada@bees.example>");
         }
         assert_eq!(archive.person("Bob"), "Bob");
+        archive.meet("cleo@bees.example");
+        archive.meet("Cleo Reed <cleo@bees.example>");
+        archive.meet("cleo@bees.example");
+        assert_eq!(
+            archive.person("cleo@bees.example"),
+            "Cleo Reed <cleo@bees.example>"
+        );
     }
 
     #[test]

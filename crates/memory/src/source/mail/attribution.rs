@@ -133,6 +133,8 @@ pub struct Attribution {
     pub author: Option<String>,
     /// The time of the words, as it is written.
     pub date: Option<String>,
+    /// The subject of the quoted mail.
+    pub subject: Option<String>,
     /// Whether it tells a time or an address: a sentence of a text seldom does.
     pub is_certain: bool,
     /// Number of lines that it takes.
@@ -209,9 +211,9 @@ fn of_line(line: &str) -> Option<Attribution> {
     }
     Some(Attribution {
         author,
-        date: None,
         is_certain: address.is_some() || has_digit,
         lines: 1,
+        ..Attribution::default()
     })
 }
 
@@ -286,6 +288,7 @@ pub fn written(name: Option<String>, address: Option<String>) -> Option<String> 
 struct Labels {
     from: &'static [&'static str],
     date: &'static [&'static str],
+    subject: &'static [&'static str],
     other: &'static [&'static str],
 }
 
@@ -341,84 +344,100 @@ const LABELS: Labels = Labels {
         "tarih",
         "보낸 날짜",
     ],
+    subject: &[
+        "subject",
+        "betreff",
+        "objet",
+        "asunto",
+        "oggetto",
+        "assunto",
+        "onderwerp",
+        "temat",
+        "тема",
+        "主题",
+        "主旨",
+        "件名",
+        "ämne",
+        "emne",
+        "konu",
+        "제목",
+    ],
     other: &[
         "to",
         "cc",
         "bcc",
-        "subject",
         "reply-to",
         "importance",
         "attachments",
         "an",
-        "betreff",
         "à",
-        "objet",
         "para",
-        "asunto",
         "a",
-        "oggetto",
-        "assunto",
         "aan",
-        "onderwerp",
         "do",
         "dw",
-        "temat",
         "кому",
         "копия",
-        "тема",
         "收件人",
         "收件者",
         "抄送",
         "副本",
-        "主题",
-        "主旨",
         "宛先",
-        "件名",
         "till",
         "til",
-        "ämne",
-        "emne",
         "kime",
-        "konu",
         "bilgi",
         "받는 사람",
-        "제목",
         "kopie",
+        "message",
+        "message-id",
+        "in-reply-to",
+        "references",
+        "content-type",
+        "mime-version",
+        "user-agent",
     ],
 };
 
-/// Finds the headers of a quoted mail at the beginning of `lines`: `From: …`, `Sent: …`, `To: …`, `Subject: …`.
-pub fn headers(lines: &[&str]) -> Option<Attribution> {
+/// Finds the headers of a quoted mail at the beginning of `lines`: `From: …`, `Sent: …`, `To: …`, `Subject: …`. Below a banner, they
+/// may stand in any order.
+pub fn headers(lines: &[&str], is_below_banner: bool) -> Option<Attribution> {
     let label = |line: &str| -> Option<(String, String)> {
         let line = line.trim().trim_start_matches('*');
         let (label, value) = line.split_once([':', '：'])?;
         let label = label.trim().trim_matches('*').trim().to_lowercase();
         Some((label, value.trim().trim_start_matches('*').trim().to_owned()))
     };
-    let (first, value) = label(lines.first()?)?;
     let is = |labels: &[&str], found: &str| labels.contains(&found);
-    if !is(LABELS.from, &first) || value.is_empty() {
+    let (first, _) = label(lines.first()?)?;
+    if !is(LABELS.from, &first) && !is_below_banner {
         return None;
     }
+    let (mut from, mut date, mut subject) = (None, None, None);
     let mut others = 0;
-    let mut date = None;
-    let mut count = 1;
-    for line in lines.iter().skip(1).take(HEADER_LINES_MAX) {
+    let mut count = 0;
+    for line in lines.iter().take(HEADER_LINES_MAX + 1) {
         if line.trim().is_empty() {
             break;
         }
+        count += 1;
         match label(line) {
+            Some((found, value)) if from.is_none() && is(LABELS.from, &found) => from = Some(value),
             Some((found, value)) if is(LABELS.date, &found) => {
                 others += 1;
                 date = Some(value);
+            }
+            Some((found, value)) if is(LABELS.subject, &found) => {
+                others += 1;
+                subject = Some(value);
             }
             Some((found, _)) if is(LABELS.other, &found) => others += 1,
             // A long list of recipients goes on in the next line.
             _ if others == 0 => return None,
             _ => {}
         }
-        count += 1;
     }
+    let value = from.filter(|from| !from.is_empty())?;
     if others < 2 {
         return None;
     }
@@ -429,6 +448,7 @@ pub fn headers(lines: &[&str]) -> Option<Attribution> {
     Some(Attribution {
         author: written(name, address),
         date,
+        subject: subject.filter(|subject| !subject.is_empty()),
         is_certain: true,
         lines: count,
     })
@@ -439,9 +459,7 @@ pub fn headers(lines: &[&str]) -> Option<Attribution> {
 pub fn is_banner(line: &str) -> bool {
     let line = line.trim();
     let rule = |letter: char| line.len() >= 20 && line.chars().all(|found| found == letter);
-    let is_titled =
-        line.starts_with("----") && line.ends_with("----") && line.chars().any(char::is_alphabetic);
-    is_titled
+    is_titled(line)
         || rule('_')
         || rule('-')
         || line.ends_with(':') && line.to_lowercase().contains("forwarded message")
@@ -451,6 +469,32 @@ pub fn is_banner(line: &str) -> bool {
             "Inizio messaggio inoltrato:",
         ]
         .contains(&line)
+}
+
+/// Whether a line has a title between dashes.
+pub fn is_titled(line: &str) -> bool {
+    let line = line.trim();
+    line.starts_with("----") && line.ends_with("----") && line.chars().any(char::is_alphabetic)
+}
+
+/// Whether a line stands alone behind a forwarded mail: `----- End forwarded message -----`.
+pub fn is_end(line: &str) -> bool {
+    let line = line.trim();
+    is_titled(line)
+        && line.to_lowercase().split_whitespace().any(|word| {
+            [
+                "end",
+                "ende",
+                "fin",
+                "fine",
+                "fim",
+                "einde",
+                "slut",
+                "koniec",
+                "конец",
+            ]
+            .contains(&word)
+        })
 }
 
 #[cfg(test)]
@@ -523,7 +567,7 @@ mod tests {
             "From: Ada King [mailto:ada@bees.example]\nSent: Monday\nTo: Bob;\n   Cleo\nSubject: x\n",
         ] {
             let lines: Vec<&str> = headers_of.lines().collect();
-            let found = headers(&lines).unwrap_or_else(|| panic!("{headers_of}"));
+            let found = headers(&lines, false).unwrap_or_else(|| panic!("{headers_of}"));
             assert_eq!(
                 (found.author.as_deref(), found.lines),
                 (Some(ADA), lines.len()),
@@ -536,7 +580,30 @@ mod tests {
             "To: a\nFrom: b\nSubject: c",
         ] {
             let lines: Vec<&str> = text.lines().collect();
-            assert_eq!(headers(&lines), None, "{text}");
+            assert_eq!(headers(&lines, false), None, "{text}");
         }
+        let any_order = [
+            "Date: Monday",
+            "From: Ada King <ada@bees.example>",
+            "To: Bob",
+            "Subject: Re: Bees",
+            "",
+            "x",
+        ];
+        let found = headers(&any_order, true).expect("headers below a banner");
+        assert_eq!((found.author.as_deref(), found.lines), (Some(ADA), 4));
+        assert_eq!(found.subject.as_deref(), Some("Re: Bees"));
+        for text in [
+            "Date: Monday\nTo: Bob\nSubject: x",
+            "They hum.\nFrom: x\nTo: y\nSubject: z",
+        ] {
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(headers(&lines, true), None, "{text}");
+        }
+        assert!(
+            is_end("----- End forwarded message -----")
+                && is_end("----- Ende der weitergeleiteten Nachricht -----")
+        );
+        assert!(!is_end("----- The weekend -----") && !is_end("End"));
     }
 }

@@ -10,6 +10,9 @@ use crate::source::content::{ReadLineError, read_line, skip_line};
 /// reading of it.
 const WRONG_LENGTHS_MAX: usize = 8;
 
+/// Bytes of the headers of a mail at most by which a mail is recognised in a mailbox without `From ` lines.
+const BARE_HEADERS_BYTES_MAX: usize = 64 << 10;
+
 /// The date in the `From ` lines of `git format-patch`, which is the same in all.
 const PATCH_DATE: &[u8] = b"Mon Sep 17 00:00:00 2001";
 
@@ -47,7 +50,7 @@ impl<R: BufRead> RawMails<R> {
     pub fn new(reader: R) -> RawMails<R> {
         RawMails {
             reader: Pushback {
-                pushed: Cursor::new(Vec::new()),
+                pushed: Vec::new(),
                 reader,
             },
             ahead: VecDeque::new(),
@@ -67,7 +70,8 @@ impl<R: BufRead> RawMails<R> {
             line: self.lines + 1,
         };
         let mut is_after_empty = true;
-        let mut is_header = true;
+        let mut is_in_headers = true;
+        let mut bare = Bare::default();
         let mut is_too_long = false;
         let is_first = !std::mem::replace(&mut self.is_begun, true);
         let mut line = Vec::new();
@@ -93,14 +97,23 @@ impl<R: BufRead> RawMails<R> {
                 self.from_line = Some(line.trim_ascii_end().to_vec());
                 return self.complete(mail, is_too_long);
             }
+            let may_begin = mail.from_line.is_empty() && is_after_empty && !is_in_headers && bare.may_end();
+            if may_begin && is_header(&line) && self.begins_bare_mail(&line)? {
+                self.reader.push(line);
+                self.lines -= 1;
+                return self.complete(mail, is_too_long);
+            }
+            if mail.from_line.is_empty() {
+                bare.see(&line, is_in_headers);
+            }
             is_after_empty = line.trim_ascii_end().is_empty();
             if is_too_long || mail.bytes.len() + line.len() > SOURCE_PIECE_BYTES_MAX {
                 is_too_long = true;
                 continue;
             }
             mail.bytes.extend_from_slice(unquoted(&line));
-            if is_header && is_after_empty {
-                is_header = false;
+            if is_in_headers && is_after_empty {
+                is_in_headers = false;
                 self.read_body(&mut mail.bytes)?;
             }
         }
@@ -108,6 +121,41 @@ impl<R: BufRead> RawMails<R> {
             true => Ok(None),
             false => self.complete(mail, is_too_long),
         }
+    }
+
+    /// Whether a line begins the headers of a mail: up to the next empty line there are headers alone, among them those that every
+    /// mail has. procmail separates mails so that came to it without a `From ` line.
+    fn begins_bare_mail(&mut self, line: &[u8]) -> Result<bool, ReadLineError> {
+        while let Some(ahead) = self.ahead.pop_back() {
+            self.reader.push(ahead);
+        }
+        let mut block = line.to_vec();
+        let mut is_headers = true;
+        let mut next = Vec::new();
+        while is_headers && block.len() < BARE_HEADERS_BYTES_MAX {
+            next.clear();
+            let is_line = match read_line(&mut self.reader, &mut next) {
+                Ok(is_line) => is_line,
+                Err(ReadLineError::TooLong) => false,
+                Err(error) => return Err(error),
+            };
+            block.extend_from_slice(&next);
+            if !is_line || next.trim_ascii_end().is_empty() {
+                break;
+            }
+            is_headers = is_header(&next) || next.starts_with(b" ") || next.starts_with(b"\t");
+        }
+        let names: Vec<String> = block
+            .split(|&byte| byte == b'\n')
+            .filter(|line| is_header(line))
+            .map(|line| {
+                let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+                String::from_utf8_lossy(name).to_lowercase()
+            })
+            .collect();
+        self.reader.push(block.split_off(line.len()));
+        let has = |name: &str| names.iter().any(|found| found == name);
+        Ok(is_headers && has("from") && has("message-id") && has("date"))
     }
 
     fn complete(&self, mail: RawMail, is_too_long: bool) -> Result<Option<RawMail>, ReadLineError> {
@@ -128,7 +176,7 @@ impl<R: BufRead> RawMails<R> {
             return Ok(());
         }
         while let Some(line) = self.ahead.pop_back() {
-            self.reader.push(line)?;
+            self.reader.push(line);
         }
         let mut body = Vec::new();
         self.reader.by_ref().take(length as u64).read_to_end(&mut body)?;
@@ -156,14 +204,14 @@ impl<R: BufRead> RawMails<R> {
         let mut unread: Vec<u8> = lines.concat();
         if is_landed {
             self.lines += body.iter().filter(|&&byte| byte == b'\n').count();
-            mail.extend_from_slice(&body);
+            append_unquoted(mail, &body);
             assert!(mail.len() <= SOURCE_PIECE_BYTES_MAX, "mails have a limit");
         } else {
             self.wrong_lengths += 1;
             body.append(&mut unread);
             unread = body;
         }
-        self.reader.push(unread)?;
+        self.reader.push(unread);
         Ok(())
     }
 
@@ -213,44 +261,80 @@ impl<R: BufRead> RawMails<R> {
     }
 }
 
+/// What is known of a mail without a `From ` line, behind which another may begin.
+#[derive(Debug, Default)]
+struct Bare {
+    /// Whether it has several parts, of which one may be another mail.
+    has_parts: bool,
+    /// Whether the last line that is not empty ends its parts.
+    is_ended: bool,
+}
+
+impl Bare {
+    fn may_end(&self) -> bool {
+        !self.has_parts || self.is_ended
+    }
+
+    fn see(&mut self, line: &[u8], is_header: bool) {
+        let line = line.trim_ascii_end();
+        if is_header {
+            let line = line.to_ascii_lowercase();
+            let is_of_parts = |kind: &[u8]| {
+                let value = line.strip_prefix(b"content-type:").unwrap_or_default();
+                value.trim_ascii_start().starts_with(kind)
+            };
+            self.has_parts |= is_of_parts(b"multipart/") || is_of_parts(b"message/");
+        } else if !line.is_empty() {
+            self.is_ended = line.len() > 4 && line.starts_with(b"--") && line.ends_with(b"--");
+        }
+    }
+}
+
 /// A reader that takes bytes back.
 struct Pushback<R> {
-    pushed: Cursor<Vec<u8>>,
+    /// What was taken back and is not read again yet; the last is read first.
+    pushed: Vec<Cursor<Vec<u8>>>,
     reader: R,
 }
 
 impl<R: BufRead> Pushback<R> {
     /// Takes bytes back, before those that were taken back earlier.
-    fn push(&mut self, mut bytes: Vec<u8>) -> std::io::Result<()> {
-        self.pushed.read_to_end(&mut bytes)?;
-        self.pushed = Cursor::new(bytes);
-        Ok(())
+    fn push(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.pushed.push(Cursor::new(bytes));
+        }
+    }
+
+    /// The bytes to read next that were taken back.
+    fn next_pushed(&mut self) -> Option<&mut Cursor<Vec<u8>>> {
+        let is_read = |pushed: &mut Cursor<Vec<u8>>| pushed.position() >= pushed.get_ref().len() as u64;
+        while self.pushed.pop_if(is_read).is_some() {}
+        self.pushed.last_mut()
     }
 }
 
 impl<R: BufRead> Read for Pushback<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self.pushed.read(buffer)? {
-            0 => self.reader.read(buffer),
-            read => Ok(read),
+        match self.next_pushed() {
+            Some(pushed) => pushed.read(buffer),
+            None => self.reader.read(buffer),
         }
     }
 }
 
 impl<R: BufRead> BufRead for Pushback<R> {
     fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
-        if self.pushed.position() < self.pushed.get_ref().len() as u64 {
-            self.pushed.fill_buf()
-        } else {
-            self.reader.fill_buf()
+        // Twice, because a borrow that is returned lasts through the other branch.
+        if self.next_pushed().is_none() {
+            return self.reader.fill_buf();
         }
+        self.pushed.last_mut().map_or(Ok(&[]), BufRead::fill_buf)
     }
 
     fn consume(&mut self, amount: usize) {
-        if self.pushed.position() < self.pushed.get_ref().len() as u64 {
-            self.pushed.consume(amount);
-        } else {
-            self.reader.consume(amount);
+        match self.next_pushed() {
+            Some(pushed) => pushed.consume(amount),
+            None => self.reader.consume(amount),
         }
     }
 }
@@ -273,16 +357,34 @@ fn unquoted(line: &[u8]) -> &[u8] {
     }
 }
 
+/// Appends a body whose length its mail tells. Some programs quote `From ` in it all the same, and formail does so without counting
+/// the marks. A mark beside other lines with marks is that of a reply.
+fn append_unquoted(mail: &mut Vec<u8>, body: &[u8]) {
+    // Most bodies have no mark.
+    if !body.contains(&b'>') {
+        mail.extend_from_slice(body);
+        return;
+    }
+    let is_marked = |line: Option<&&[u8]>| line.is_some_and(|line| line.starts_with(b">"));
+    let lines: Vec<&[u8]> = body.split_inclusive(|&byte| byte == b'\n').collect();
+    for (at, line) in lines.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|before| lines.get(before));
+        mail.extend_from_slice(match is_marked(before) || is_marked(lines.get(at + 1)) {
+            true => line,
+            false => unquoted(line),
+        });
+    }
+}
+
 /// Whether a line is `From `, a sender, and a date: a time and a year, or a month, a day and a year.
 pub fn is_from_line(line: &[u8]) -> bool {
     let Some(rest) = line.strip_prefix(b"From ") else {
         return false;
     };
-    let Ok(text) = std::str::from_utf8(rest.trim_ascii_end()) else {
-        return false;
-    };
+    // A sender may be written in the encoding of an old machine.
+    let text = String::from_utf8_lossy(rest.trim_ascii_end());
     // UUCP adds the host from which the mail came.
-    let text = text.split(" remote from ").next().unwrap_or(text);
+    let text = text.split(" remote from ").next().unwrap_or(&text);
     let mut words = text.split_whitespace().rev().peekable();
     let is_number = |word: &str, digits: std::ops::RangeInclusive<usize>| {
         digits.contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_digit())
@@ -368,6 +470,7 @@ mod tests {
         ] {
             assert!(is_from_line(line.as_bytes()), "{line}");
         }
+        assert!(is_from_line(b"From J\xfcrgen Mon May  1 09:30:00 2023"));
         for line in [
             "From the beginning, bees hummed.",
             "From Paris to London in May 2023",
@@ -413,6 +516,57 @@ mod tests {
         );
         assert_eq!(cut("Subject: one\n\nHum.\n"), ["Subject: one\n\nHum.\n"]);
         assert_eq!(cut("\n\n"), [""; 0]);
+    }
+
+    #[test]
+    fn mails_of_procmail_without_from_lines_are_told_by_their_headers() {
+        let mail = |number: u32, body: &str| {
+            format!(
+                "Return-Path: <a@b>\nDate: x\nFrom: a@b\nSubject: {number}\n\tand more\nMessage-ID: <{number}@b>\n\n{body}\n"
+            )
+        };
+        let quoted = "See:\n\nFrom: Bob\nDate: x\nSubject: y\n\nHum.\n";
+        let mailbox = [mail(1, quoted), mail(2, "Drum.\n\nDate: soon\n"), mail(3, "")].concat();
+        let mails = cut(&mailbox);
+        assert_eq!(mails.len(), 3, "{mails:?}");
+        assert!(mails[0].contains("Hum.") && mails[1].contains("Date: soon") && mails[2].contains("<3@b>"));
+        // The mail that another one has attached is a part of it.
+        let attached = mail(4, "--x\nContent-Type: message/rfc822\n\n")
+            .trim_end()
+            .to_owned();
+        let attached = attached.replace("Subject", "Content-Type: multipart/mixed; boundary=x\nSubject");
+        let mailbox = format!(
+            "{attached}\n\n{}\n--x--\n\n{}",
+            mail(5, "Inner."),
+            mail(6, "Last.")
+        );
+        let mails = cut(&mailbox);
+        assert_eq!(mails.len(), 2, "{mails:?}");
+        assert!(mails[0].contains("Inner.") && mails[1].contains("Last."));
+        let mut lines = RawMails::new(mailbox.as_bytes());
+        let begins = std::iter::from_fn(|| lines.next_mail().expect("reads")).map(|mail| mail.line);
+        assert_eq!(begins.collect::<Vec<_>>(), [1, 23]);
+    }
+
+    #[test]
+    fn marks_of_formail_are_removed_and_those_of_replies_stay() {
+        let body = |body: &str| {
+            let mut mail = Vec::new();
+            append_unquoted(&mut mail, body.as_bytes());
+            String::from_utf8(mail).expect("UTF-8")
+        };
+        assert_eq!(
+            body("Hum.\n\n>From ada\nand so on\n>From bob"),
+            "Hum.\n\nFrom ada\nand so on\nFrom bob"
+        );
+        let reply = "Ada wrote:\n>From here,\n>they hum.\nI know.\n";
+        assert_eq!(body(reply), reply);
+        assert_eq!(body(""), "");
+        let mailbox = "From ada Mon May  1 09:30:00 2023\nContent-Length: 26\n\nHum.\n\n>From Rome.\nThey hum.\n\n\
+            From bob Tue May  2 09:30:00 2023\nSubject: y\n\nEnd.\n";
+        let mails = cut(mailbox);
+        assert_eq!(mails.len(), 2);
+        assert!(mails[0].contains("\nFrom Rome.\n"), "{}", mails[0]);
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! The words of a mail, each with the person who wrote them: its sender, or someone who is quoted.
 
-use super::attribution::{Attribution, INTRODUCTION_LINES_MAX, headers, introduction, is_banner};
+use super::attribution::{
+    Attribution, INTRODUCTION_LINES_MAX, headers, introduction, is_banner, is_end, is_titled,
+};
 
 /// Depth of quotations at most. Deeper ones count as this deep.
 const DEPTH_MAX: usize = 32;
 
 /// Lines of a signature behind a line `--` without its blank at most. Behind more, the line is part of a text.
 const SIGNATURE_LINES_MAX: usize = 12;
+
+/// Forwarded mails in forwarded mails at most whose ends are looked for.
+const FORWARDS_MAX: usize = 8;
 
 /// Lines behind a rule in which the footer of a mailing list names itself.
 const FOOTER_LINES: usize = 4;
@@ -18,6 +23,8 @@ pub struct Words {
     pub author: Option<String>,
     /// The time of the words, as the mail writes it.
     pub date: Option<String>,
+    /// The subject of the quoted mail.
+    pub subject: Option<String>,
     /// The depth of the quotation: 0 for the words of the sender.
     pub depth: usize,
     /// The words, without the marks of quotations.
@@ -32,6 +39,7 @@ pub fn words(text: &str) -> Vec<Words> {
     let mut teller = Teller {
         words: vec![Words::default()],
         levels: vec![Some(0)],
+        forwards: Vec::new(),
         depth_written: 0,
     };
     let mut at = 0;
@@ -137,6 +145,8 @@ struct Teller {
     words: Vec<Words>,
     /// The words that the lines of each depth belong to.
     levels: Vec<Option<usize>>,
+    /// The depths of the forwarded mails that have not ended, each with the levels before it.
+    forwards: Vec<(usize, Vec<Option<usize>>)>,
     /// The depth of the last line that was written.
     depth_written: usize,
 }
@@ -160,6 +170,12 @@ impl Teller {
             .collect();
         if let Some(taken) = self.header(&same, line.depth) {
             return taken;
+        }
+        if is_end(line.text)
+            && let Some((_, levels)) = self.forwards.pop_if(|(depth, _)| *depth == line.depth)
+        {
+            self.levels = levels;
+            return 1;
         }
         if let Some(found) = introduction(&same) {
             let behind = lines[at + found.lines..].iter().find(|line| !line.is_empty());
@@ -208,8 +224,14 @@ impl Teller {
                 begin += 1;
             }
         }
-        let found = headers(lines.get(begin..)?)?;
+        let found = headers(lines.get(begin..)?, begin > 0)?;
         let taken = begin + found.lines;
+        if lines[..begin].iter().any(|line| is_titled(line)) {
+            if self.forwards.len() == FORWARDS_MAX {
+                self.forwards.remove(0);
+            }
+            self.forwards.push((depth, self.levels.clone()));
+        }
         self.begin(depth, found);
         Some(taken)
     }
@@ -219,6 +241,7 @@ impl Teller {
         self.words.push(Words {
             author: found.author,
             date: found.date,
+            subject: found.subject,
             depth: depth.max(1),
             text: String::new(),
         });
@@ -269,7 +292,8 @@ impl Teller {
                 .map(|line| line.text)
                 .collect();
             let is_introduction = introduction(&rest).is_some_and(|found| found.is_certain);
-            if is_introduction || is_banner(line.text) && !is_footer(&rest) || headers(&rest).is_some() {
+            if is_introduction || is_banner(line.text) && !is_footer(&rest) || headers(&rest, false).is_some()
+            {
                 break;
             }
             taken += 1;
@@ -299,7 +323,7 @@ fn is_signature(lines: &[Line<'_>], at: usize) -> bool {
     }
 }
 
-/// Whether the footer of a mailing list begins here: a rule, and a line that tells how to leave.
+/// Whether the footer of a mailing list or of its digest begins here: a rule, and a line that tells how to leave.
 fn is_footer(lines: &[&str]) -> bool {
     let Some(first) = lines.first().map(|line| line.trim()) else {
         return false;
@@ -308,15 +332,16 @@ fn is_footer(lines: &[&str]) -> bool {
         && (first.bytes().all(|byte| byte == b'_') || first.bytes().all(|byte| byte == b'-'));
     let tells = |line: &&&str| {
         let line = line.to_lowercase();
-        [
+        let words = [
             "mailing list",
             "unsubscribe",
             "listinfo",
             "subscribed to",
             "list archive",
-        ]
-        .iter()
-        .any(|words| line.contains(words))
+            "digest footer",
+        ];
+        words.iter().any(|words| line.contains(words))
+            || line.starts_with("end of ") && line.contains("digest")
     };
     is_rule && lines.iter().skip(1).take(FOOTER_LINES).any(|line| tells(&line))
 }
@@ -396,6 +421,43 @@ mod tests {
             ])
         );
         assert_eq!(told("> Who?\nI.\n"), expected(&[(None, "I."), (None, "Who?")]));
+    }
+
+    #[test]
+    fn a_forwarded_mail_ends_and_a_digest_has_many() {
+        let mutt = "Read this.\n\n----- Forwarded message from Ada King <ada@bees.example> -----\n\nDate: Mon, 4 Mar 2024 10:12:00 +0100\n\
+            From: Ada King <ada@bees.example>\nTo: Bob\nSubject: Bees\n\nOn Sunday, Bob wrote:\n> Do they?\n\nThey hum.\n\n\
+            ----- End forwarded message -----\n\nIs it true?\n";
+        assert_eq!(
+            told(mutt),
+            expected(&[
+                (None, "Read this.\n\nIs it true?"),
+                (Some("Ada King <ada@bees.example>"), "They hum."),
+                (Some("Bob"), "Do they?"),
+            ])
+        );
+        let rule = "-".repeat(30);
+        let digest = format!(
+            "Today's Topics:\n\n   1. Honey (Ada King)\n\n{}\n\nMessage: 1\nDate: Fri, 27 Nov 2026 09:30:00 +0100\n\
+             From: Ada King <ada@bees.example>\nSubject: [Hives] Honey\nMessage-ID: <h1@bees.example>\n\nIt is dark.\n\n\n{rule}\n\n\
+             Message: 2\nDate: Fri, 27 Nov 2026 09:40:00 +0100\nFrom: Bob <b@bees.example>\nTo: a@b\nSubject: [Hives] Wax\n\n\
+             Who buys it?\n\n{rule}\n\nSubject: Digest Footer\n\n{}\nHives mailing list\n\n{rule}\n\n\
+             End of Hives Digest, Vol 3, Issue 7\n***********************************\n",
+            "-".repeat(70),
+            "_".repeat(47)
+        );
+        assert_eq!(
+            told(&digest),
+            expected(&[
+                (None, "Today's Topics:\n\n   1. Honey (Ada King)"),
+                (Some("Ada King <ada@bees.example>"), "It is dark."),
+                (Some("Bob <b@bees.example>"), "Who buys it?"),
+            ])
+        );
+        let subjects: Vec<Option<String>> = words(&digest).into_iter().map(|words| words.subject).collect();
+        assert_eq!(subjects[1].as_deref(), Some("[Hives] Honey"));
+        let endless = "----- Forwarded message -----\nFrom: a@b\nTo: c\nSubject: d\n\nx\n".repeat(100);
+        assert_eq!(told(&endless).len(), 101, "with an empty text of its sender");
     }
 
     #[test]

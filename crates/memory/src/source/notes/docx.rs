@@ -5,7 +5,7 @@ use quick_xml::events::Event;
 
 use crate::error::MemoryError;
 use crate::message::Message;
-use crate::source::{ReadOptions, archive, markdown, moment};
+use crate::source::{ReadOptions, archive, markdown, moment, recording, transcript};
 
 /// The main part of a document, without the folder `word` around it.
 const MAIN: &str = "document.xml";
@@ -14,7 +14,7 @@ const MAIN: &str = "document.xml";
 const PROPERTIES: &str = "core.xml";
 
 /// Reads the messages of a document: a section each, with its headings. Headers, footnotes, comments and pictures are left
-/// out. The document's author and last change become speaker and time.
+/// out. The document's author and last change become speaker and time. A transcript, as Teams and Meet write it, has turns instead.
 ///
 /// # Errors
 ///
@@ -41,6 +41,10 @@ pub fn read(name: &str, bytes: &[u8], options: &ReadOptions) -> Result<Vec<Messa
     let modified =
         element(properties, "dcterms:modified").and_then(|text| moment::parse(&text, options.zone_minutes));
     let author = element(properties, "dc:creator").filter(|name| !name.trim().is_empty());
+    if transcript::is_transcript(&document) {
+        let options = recording::options_of_transcript(&document, options);
+        return Ok(transcript::read(&document, &options));
+    }
     let mut messages = markdown::read(&document, options);
     if messages.is_empty() {
         return Err(MemoryError::invalid(
@@ -75,7 +79,7 @@ fn as_markdown(xml: &str) -> Result<String, String> {
             Event::Start(start) if start.local_name().as_ref() == "t" => is_text = true,
             Event::End(end) if end.local_name().as_ref() == "t" => is_text = false,
             Event::Start(tag) | Event::Empty(tag) => match tag.local_name().as_ref() {
-                "tab" => paragraph.push(' '),
+                "tab" => paragraph.push('\t'),
                 "br" | "cr" => paragraph.push('\n'),
                 "pStyle" => {
                     let style = tag

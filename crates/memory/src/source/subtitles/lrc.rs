@@ -2,13 +2,14 @@
 
 use super::{milliseconds, plain};
 use crate::message::Message;
-use crate::source::ReadOptions;
 use crate::source::conversation::{Cue, messages, turns};
+use crate::source::{ReadOptions, transcript};
 
 /// Maximum duration of a line. The file says only when the next one begins. Milliseconds.
 const LINE_MS_MAX: i64 = 10_000;
 
-/// Whether a text is such lyrics: most of its first lines begin with a time or a field in brackets, and one with a time.
+/// Whether a text is such lyrics: its first lines begin with a time or a field in brackets, and one with a time. A transcript
+/// may do so, too: it has hours and no fields, or its lines begin with the names of speakers.
 pub fn is_lrc(beginning: &str) -> bool {
     let lines: Vec<&str> = beginning
         .lines()
@@ -16,8 +17,19 @@ pub fn is_lrc(beginning: &str) -> bool {
         .filter(|line| !line.is_empty())
         .take(10)
         .collect();
-    let timed = lines.iter().filter(|line| !stamps(line).0.is_empty()).count();
-    timed > 0
+    let timed: Vec<&str> = lines
+        .iter()
+        .copied()
+        .filter(|line| !stamps(line).0.is_empty())
+        .collect();
+    let words: Vec<&str> = timed.iter().map(|line| stamps(line).1).collect();
+    let has_hours = |line: &&str| {
+        let stamp = line.split(']').next().unwrap_or_default();
+        stamp.matches(':').count() > 1
+    };
+    !timed.is_empty()
+        && !(timed.len() == lines.len() && timed.iter().any(has_hours))
+        && transcript::speakers_of(&words).is_empty()
         && lines.iter().all(|line| line.starts_with('['))
         && lines
             .iter()
@@ -69,7 +81,16 @@ mod tests {
     fn reads_lyrics() {
         let text = "[ti:Bees]\n[00:01.00]Bees <00:01.50>hum\n[00:03.00][00:40.00]and they drum\n[00:05.00]\n[01:40.00]Later\n";
         assert!(is_lrc(text));
-        assert!(!is_lrc("[00:00:03] Ines: Hello\nand more\n"));
+        for text in [
+            "[00:00:03] Ines: Hello\nand more\n",
+            "[00:00:03] Ines: Hello\n[00:00:09] Bob: Hi\n",
+            "[00:00:03] Hello\n[00:00:09] Hi\n",
+            "[00:03] Ines: Hello\n[00:09] Bob: Hi\n[00:12] Ines: Bees\n",
+        ] {
+            assert!(!is_lrc(text), "{text}");
+            let lines = text.lines().filter(|line| line.starts_with('[')).count();
+            assert!(lines < 2 || transcript::is_transcript(text), "{text}");
+        }
         let texts: Vec<String> = read(text, &ReadOptions::default())
             .iter()
             .map(Message::text)

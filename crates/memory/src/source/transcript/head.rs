@@ -15,7 +15,7 @@ const PARTICLES: [&str; 20] = [
 ];
 
 /// Labels of minutes, letters and notes, which are no speakers.
-const LABELS: [&str; 75] = [
+const LABELS: [&str; 79] = [
     "action",
     "action item",
     "action items",
@@ -50,6 +50,7 @@ const LABELS: [&str; 75] = [
     "link",
     "links",
     "location",
+    "meeting date",
     "minutes",
     "next steps",
     "next step",
@@ -67,11 +68,14 @@ const LABELS: [&str; 75] = [
     "purpose",
     "question",
     "reason",
+    "recorded",
+    "recorded on",
     "recording",
     "reference",
     "result",
     "results",
     "solution",
+    "start time",
     "status",
     "step",
     "subject",
