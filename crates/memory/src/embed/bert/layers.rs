@@ -96,7 +96,10 @@ impl Tensors<'_> {
             .tensor(name)
             .or_else(|_| self.0.tensor(&format!("bert.{name}")));
         let tensor = tensor.map_err(|_| {
-            format!("it has no tensor `{name}`; it must be a BERT model of sentence-transformers")
+            format!(
+                "it has no tensor `{name}`; it must be a BERT model: one of sentence-transformers to embed texts, a cross-encoder to \
+                 rank them"
+            )
         })?;
         Ok((tensor.shape().to_vec(), numbers(&tensor)?))
     }
