@@ -83,7 +83,7 @@ bench-memory-readers: ## How fast the readers read, beside Python's mailbox
 
 .PHONY: bench-memory-local
 bench-memory-local: build ## Ingestion without a model: 100,000 chat messages, and 100,000 files of which none has changed: [COUNT=100000]
-	bench/memory-local target/release/gristmill $(COUNT)
+	crates/memory/benches/local.py target/release/gristmill $(COUNT)
 
 .PHONY: bench-memory-embed
 bench-memory-embed: $(MINILM) $(STATIC) ## Turns a second with all-MiniLM-L6-v2 and a static model from PyPI: [MODELS='DIR …']

@@ -171,7 +171,8 @@ mod tests {
       {"type": "m.room.message", "event_id": "$1", "sender": "@ada:bees.example", "origin_server_ts": 1682926200000,
           "content": {"msgtype": "m.text", "body": "Do they hum?"}},
       {"type": "m.room.message", "event_id": "$2", "sender": "@bob:bees.example", "origin_server_ts": 1682926260000,
-          "content": {"msgtype": "m.text", "body": "> <@ada:bees.example> Do they hum?\n\nAll day.", "m.relates_to": {"m.in_reply_to": {"event_id": "$1"}}}},
+          "content": {"msgtype": "m.text", "body": "> <@ada:bees.example> Do they hum?\n\nAll day.",
+          "m.relates_to": {"m.in_reply_to": {"event_id": "$1"}}}},
       {"type": "m.room.encrypted", "sender": "@bob:bees.example", "origin_server_ts": 1682926260000,
           "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
     ]}"##;

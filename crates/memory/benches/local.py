@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures ingestion without a model: bench/memory-local PROGRAM [COUNT].
+"""Measures ingestion without a model: local.py PROGRAM [COUNT].
 
 * A chat of COUNT short messages (100,000 by default), by `--extractor local`: 30 s and 400 MB to reach.
 * A folder of COUNT files in which nothing has changed: 2 s to reach.
