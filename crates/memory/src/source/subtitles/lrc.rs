@@ -27,8 +27,9 @@ pub fn is_lrc(beginning: &str) -> bool {
         let stamp = line.split(']').next().unwrap_or_default();
         stamp.matches(':').count() > 1
     };
+    let has_fields = timed.len() < lines.len();
     !timed.is_empty()
-        && !(timed.len() == lines.len() && timed.iter().any(has_hours))
+        && (has_fields || !timed.iter().any(has_hours))
         && transcript::speakers_of(&words).is_empty()
         && lines.iter().all(|line| line.starts_with('['))
         && lines
