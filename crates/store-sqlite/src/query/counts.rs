@@ -34,7 +34,7 @@ pub(crate) fn counts(connection: &Connection, now: Timestamp, filter: &JobFilter
         }
         return Ok(total);
     }
-    for mut counts in counts_by_lane(connection, now, filter)?.into_values() {
+    for mut counts in counts_by_lane(connection, now, filter)?.0.into_values() {
         for state in JobState::ALL {
             if filter.states.is_empty() || filter.states.contains(&state) {
                 *total.get_mut(state) += *counts.get_mut(state);
@@ -51,8 +51,13 @@ const SLICES_OF_BATCHES: [&str; 2] = [
     "batch b JOIN lane l ON l.id = b.lane_id CROSS JOIN slice s ON s.batch_id = b.id AND s.strayed = 1",
 ];
 
-/// The jobs of matching batches, in all states; without completed ones if the filter does not ask for them.
-fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -> Result<CountsByLane> {
+/// The jobs of matching batches, in all states, and the number of these batches; without completed jobs, and 0, if the filter
+/// does not ask for them.
+fn counts_by_lane(
+    connection: &Connection,
+    now: Timestamp,
+    filter: &JobFilter,
+) -> Result<(CountsByLane, u64)> {
     let conditions = BatchConditions::of(filter);
     // If the filter names runs, batches or times, its batches lead to their rows; otherwise the rows lead to their
     // batches. SQLite keeps the order of a CROSS JOIN, and the second condition on the state lets it use the partial
@@ -104,18 +109,21 @@ fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -
         let state = "iif(s.run_at <= ?, 'waiting', 'scheduled'), s.count";
         add(state, slices, &now_and_conditions)?;
     }
-    if filter.states.is_empty() || filter.states.contains(&JobState::Completed) {
-        add_completed(connection, &conditions, &mut by_lane)?;
-    }
-    Ok(by_lane)
+    let batches = if filter.states.is_empty() || filter.states.contains(&JobState::Completed) {
+        add_completed(connection, &conditions, &mut by_lane)?
+    } else {
+        0
+    };
+    Ok((by_lane, batches))
 }
 
-/// Adds the completed jobs of each lane, once all others are known.
+/// Adds the completed jobs of each lane, once all others are known. Returns the number of matching batches: a walk through all
+/// batches is the longest part of the answer, so there is one for both.
 fn add_completed(
     connection: &Connection,
     conditions: &BatchConditions,
     by_lane: &mut CountsByLane,
-) -> Result<()> {
+) -> Result<u64> {
     // SQLite leaves out a LEFT JOIN to a lane that no condition names.
     let sql = format!(
         "SELECT b.lane_id, b.count FROM batch b LEFT JOIN lane l ON l.id = b.lane_id WHERE {}",
@@ -124,7 +132,9 @@ fn add_completed(
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(&conditions.params))?;
     let mut jobs_by_lane: BTreeMap<i64, u64> = BTreeMap::new();
+    let mut batches = 0;
     while let Some(row) = rows.next()? {
+        batches += 1;
         *jobs_by_lane.entry(row.get(0)?).or_default() += row.get::<_, i64>(1)?.unsigned_abs();
     }
     for (lane, jobs) in jobs_by_lane {
@@ -136,7 +146,7 @@ fn add_completed(
             ))
         })?;
     }
-    Ok(())
+    Ok(batches)
 }
 
 /// Summaries of these batches, with the states of their jobs.
@@ -178,11 +188,20 @@ pub(crate) fn kind_counts(
     now: Timestamp,
     no_steps: bool,
 ) -> Result<Vec<KindCounts>> {
+    Ok(kinds_and_batches(connection, now, no_steps)?.0)
+}
+
+/// The numbers of jobs by queue, kind and state, and the number of batches.
+fn kinds_and_batches(
+    connection: &Connection,
+    now: Timestamp,
+    no_steps: bool,
+) -> Result<(Vec<KindCounts>, u64)> {
     let filter = JobFilter {
         no_steps,
         ..JobFilter::default()
     };
-    let by_lane = counts_by_lane(connection, now, &filter)?;
+    let (by_lane, batches) = counts_by_lane(connection, now, &filter)?;
     let mut statement = connection.prepare_cached("SELECT id, queue, kind FROM lane ORDER BY queue, kind")?;
     let mut rows = statement.query([])?;
     let mut kinds: Vec<KindCounts> = Vec::new();
@@ -201,7 +220,7 @@ pub(crate) fn kind_counts(
             }),
         }
     }
-    Ok(kinds)
+    Ok((kinds, batches))
 }
 
 /// The totals of the store.
@@ -210,11 +229,12 @@ pub(crate) fn stats(connection: &Connection, now: Timestamp) -> Result<StoreStat
         let number: i64 = connection.query_row(sql, [], |row| row.get(0))?;
         Ok(number.unsigned_abs())
     };
+    let (kinds, batches) = kinds_and_batches(connection, now, false)?;
     Ok(StoreStats {
-        kinds: kind_counts(connection, now, false)?,
+        kinds,
         hops: hops_of(connection)?,
         workers: number("SELECT count(*) FROM worker")?,
-        batches: number("SELECT count(*) FROM batch")?,
+        batches,
         slices: number("SELECT count(*) FROM slice")?,
         leases: number("SELECT count(DISTINCT lease_id) FROM held")?,
         reports: number("SELECT count(*) FROM report")?,
