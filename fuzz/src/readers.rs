@@ -32,7 +32,8 @@ fn read_as(format: Format, data: &[u8]) {
     Format::of(Path::new("fuzz"), bytes);
     let options = ReadOptions {
         chunk_characters: 1 + usize::from(*characters),
-        recorded_at: Some(Timestamp(i64::MAX - 5)),
+        // Without one, the text may tell it.
+        recorded_at: (characters % 2 == 0).then_some(Timestamp(i64::MAX - 5)),
         recorded_pattern: None,
         duration_ms: Some(3_600_000),
         zone_minutes: Some(-420),

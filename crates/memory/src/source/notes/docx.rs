@@ -147,4 +147,49 @@ mod tests {
             <w:p><w:r><w:t xml:space=\"preserve\">They </w:t></w:r><w:r><w:t>hum &amp; drum.</w:t></w:r></w:p><w:p/></w:body></w:document>";
         assert_eq!(as_markdown(xml).expect("XML"), "# Bees\n\nThey hum & drum.\n\n");
     }
+
+    /// A document whose paragraphs are these runs of XML.
+    fn document(paragraphs: &[&str]) -> Vec<u8> {
+        let paragraphs: String = paragraphs
+            .iter()
+            .map(|runs| format!("<w:p>{runs}</w:p>"))
+            .collect();
+        let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        archive
+            .start_file("word/document.xml", zip::write::SimpleFileOptions::default())
+            .expect("a file");
+        let xml = format!("<w:document><w:body>{paragraphs}</w:body></w:document>");
+        std::io::Write::write_all(&mut archive, xml.as_bytes()).expect("writes");
+        archive.finish().expect("an archive").into_inner()
+    }
+
+    #[test]
+    fn a_transcript_of_teams_has_turns() {
+        let bytes = document(&[
+            "<w:r><w:t>Weekly sync</w:t></w:r>",
+            "<w:r><w:t>March 12, 2024, 2:02PM</w:t></w:r>",
+            "<w:r><w:t>Ines Lopez</w:t></w:r><w:r><w:t xml:space=\"preserve\">   0:03</w:t><w:br/><w:t>Do they hum?</w:t></w:r>",
+            "<w:r><w:t>Bob Stone</w:t><w:tab/><w:t>1:10</w:t><w:br/><w:t>All day.</w:t></w:r>",
+            "<w:r><w:t>Ines Lopez</w:t></w:r><w:r><w:t xml:space=\"preserve\">   1:20</w:t><w:br/><w:t>Why?</w:t></w:r>",
+        ]);
+        let found = read("sync.docx", &bytes, &ReadOptions::default()).expect("a document");
+        let turns: Vec<(Option<&str>, String, String)> = found[1..]
+            .iter()
+            .map(|message| {
+                let at = message.moment.expect("a time").at.to_string();
+                (message.speaker.as_deref(), message.text(), at[..19].to_owned())
+            })
+            .collect();
+        let turn =
+            |speaker, text: &str, at: &str| (Some(speaker), text.to_owned(), format!("2024-03-12T{at}"));
+        assert_eq!(
+            turns,
+            [
+                turn("Ines Lopez", "Do they hum?", "14:02:03"),
+                turn("Bob Stone", "All day.", "14:03:10"),
+                turn("Ines Lopez", "Why?", "14:03:20"),
+            ]
+        );
+        assert!(read("x.docx", &document(&[]), &ReadOptions::default()).is_err());
+    }
 }
