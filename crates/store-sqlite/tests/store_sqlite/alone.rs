@@ -149,9 +149,11 @@ fn callers_of_many_threads_get_their_own_jobs_until_the_store_is_closed() {
     assert_eq!(stored.total(), acknowledged.len() as u64);
 }
 
+type Action = Box<dyn FnOnce() + Send>;
+
 /// A clock that does something when it is asked for the nth time from now on.
 #[derive(Default)]
-struct Trap(Mutex<Option<(u32, Box<dyn FnOnce() + Send>)>>);
+struct Trap(Mutex<Option<(u32, Action)>>);
 
 impl std::fmt::Debug for Trap {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
