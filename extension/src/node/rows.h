@@ -11,7 +11,7 @@
 
 extern const CustomScanMethods batch_rows_methods;
 
-/* plan_rows.c */
+/* rows_plan.c */
 extern bool plan_is_batch_rows(const Plan *plan);
 extern void plan_hand_on_columns(CustomScan *batch, const Plan *input, const List *targets);
 extern CustomScan *rows_to_batch(const Bitmapset *columns, Plan *input, int *next_node_id);

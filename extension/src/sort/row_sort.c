@@ -57,7 +57,7 @@ allocate_row(RowSort *sort, Size bytes)
 		const Size	taken = Max(bytes, Min(wanted, Max(sort->bytes_allowed / ROOM_PARTS, ROOM_BYTES_FIRST)));
 
 		sort->room_next = MemoryContextAllocHuge(sort->row_memory, taken);
-			sort->room_end = sort->room_next + taken;
+		sort->room_end = sort->room_next + taken;
 		sort->room_bytes += taken;
 	}
 	row = sort->room_next;

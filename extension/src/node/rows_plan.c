@@ -1,5 +1,5 @@
 /*
- * plan_rows.c
+ * rows_plan.c
  *	  The node that gathers the rows of a plan that has no batches into some.
  */
 #include "postgres.h"
