@@ -279,8 +279,7 @@ export async function main() {
 "#,
     );
     let after = "--after 2:0 --after 1 --after-failure ignore";
-    let mut batch = 4;
-    for (kind, script) in [("gather", "gather.py"), ("gatherjs", "gather.mjs")] {
+    for (batch, kind, script) in [(4, "gather", "gather.py"), (5, "gatherjs", "gather.mjs")] {
         workspace.run(&format!("submit {kind} 1 2 {after}")).expect(0);
         let work = format!("worker {script} --kind {kind} --drain");
         workspace.run(&work).expect(0);
@@ -298,7 +297,6 @@ export async function main() {
                 "{script}: {shown}"
             );
         }
-        batch += 1;
     }
 }
 
