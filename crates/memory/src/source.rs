@@ -129,6 +129,15 @@ pub fn messages(
     content: &Content,
     options: &ReadOptions,
 ) -> Result<Messages, MemoryError> {
+    begun(name, format, content, options).map_err(|error| content.named(name, error))
+}
+
+fn begun(
+    name: &str,
+    format: Format,
+    content: &Content,
+    options: &ReadOptions,
+) -> Result<Messages, MemoryError> {
     let options = &recording::options(name, format, options);
     let mut reader = content.open()?;
     let beginning = reader.fill_buf().map_err(|error| content.failed(error))?;

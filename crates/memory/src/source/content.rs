@@ -164,6 +164,17 @@ impl Content {
         Some(own.parent()?.file_name()?.to_string_lossy().into_owned())
     }
 
+    /// Gives an error of bytes the source's name. Files have their paths.
+    pub(super) fn named(&self, name: &str, error: MemoryError) -> MemoryError {
+        match (self, error) {
+            (Content::Bytes(_), MemoryError::File { reason, .. }) => MemoryError::File {
+                path: name.into(),
+                reason,
+            },
+            (_, error) => error,
+        }
+    }
+
     /// Makes the error for unreadable content.
     pub(super) fn failed(&self, reason: impl std::fmt::Display) -> MemoryError {
         let path = match self {
@@ -221,6 +232,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::source::{Format, ReadOptions};
 
     #[test]
     fn packed_content_is_unpacked() {
@@ -233,6 +245,9 @@ mod tests {
             Content::File(_) => unreachable!("it is in memory"),
         };
         assert!(cut.read().is_err(), "a part is no whole");
+        let damaged = super::super::read("bees.gz", Format::Text, b"\x1f\x8b\x08\xff", &ReadOptions::default());
+        let told = damaged.expect_err("it is no gzip").to_string();
+        assert!(told.starts_with("bees.gz: "), "{told}");
     }
 
     #[test]
