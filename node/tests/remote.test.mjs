@@ -149,3 +149,28 @@ test('a submit of many large items asks in portions that a server takes', async 
   assert.equal(jobs.length, 24);
   assert.ok(sizes.every((size) => size < 9 << 20), String(sizes));
 });
+
+test('a worker that stops hears of a cancellation although the answer was lost that told it', SLOW, async (t) => {
+  const hasClaimedAgain = deferred(), begun = deferred();
+  let claims = 0;
+  const url = await scripted(t, (method, path) => {
+    if (path === '/claims' && claims++ > 0) {
+      hasClaimedAgain.resolve();
+      return undefined;
+    }
+    if (path === '/claims') {
+      const job = '{"job":"1:0","lease":1,"attempt":1,"kind":"work","queue":"default","payload":1}';
+      return { body: `{"worker":7,"heartbeat_every_ms":50000,"cancelled":[],"jobs":[${job}]}` };
+    }
+    if (path === '/jobs/1:0') return { body: { state: 'cancelled' } };
+    return { body: path === '/reports' ? { cancelled: [] } : { revoked: [] } };
+  });
+  const app = closed(t, new App(url));
+  app.job('work', (_, job) => new Promise((_, reject) => {
+    job.signal.addEventListener('abort', () => reject(job.signal.reason));
+    begun.resolve();
+  }));
+  const worker = await app.worker();
+  await Promise.all([begun.promise, hasClaimedAgain.promise]);
+  assert.deepEqual(await worker.stop(), { completed: 0, failed: 1 });
+});

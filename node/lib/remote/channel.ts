@@ -83,6 +83,8 @@ export class RemoteChannel implements Channel {
   private windowJobs = 0;
   private heartbeatEveryMs = 5_000;
   private isReporting = false;
+  /** Whether an answer has not come that may have named cancelled jobs. The server names each of them once. */
+  private hasLostNotices = false;
 
   constructor(private readonly connection: Connection, private readonly plan: Plan, private readonly wake: () => void) {
     this.slots = plan.kinds.reduce((sum, kind) => sum + kind.concurrency, 0);
@@ -193,6 +195,7 @@ export class RemoteChannel implements Channel {
         }
       }
       while (this.places.size > 0 || this.isReporting) {
+        if (this.places.size > 0 && this.hasLostNotices) await this.beat();
         await this.waitForStir(this.heartbeatEveryMs);
         if (this.places.size > 0) await this.beat();
       }
@@ -220,6 +223,7 @@ export class RemoteChannel implements Channel {
     try {
       answer = await this.connection.send('POST', '/claims', { body, waitMs, signal: this.stopping.signal });
     } catch (error) {
+      this.hasLostNotices = true;
       if (this.stopping.signal.aborted) return true;
       if (error instanceof NotFound || isPassing(error)) {
         // Without an answer, the worker claims as a new one. The server releases the old one's jobs when it is silent. One that is
@@ -356,16 +360,33 @@ export class RemoteChannel implements Channel {
   }
 
   private async beat(): Promise<void> {
-    if (this.worker === null) return;
     try {
-      const answer = await this.connection.send('POST', `/workers/${this.worker}/heartbeat`, { body: '{}', isRepeatable: true });
-      const { revoked, drain } = JSON.parse(answer) as { revoked: { batch: number; positions: string }[]; drain?: boolean };
-      for (const { batch, positions } of revoked) {
-        for (const position of positionsOf(String(positions))) this.cancel([`${batch}:${position}`]);
+      if (this.worker !== null) {
+        const answer = await this.connection.send('POST', `/workers/${this.worker}/heartbeat`, { body: '{}', isRepeatable: true });
+        const { revoked, drain } = JSON.parse(answer) as { revoked: { batch: number; positions: string }[]; drain?: boolean };
+        for (const { batch, positions } of revoked) {
+          for (const position of positionsOf(String(positions))) this.cancel([`${batch}:${position}`]);
+        }
+        if (drain === true) this.stop();
       }
-      if (drain === true) this.stop();
+      if (this.hasLostNotices) await this.askForNotices();
     } catch (error) {
+      this.hasLostNotices = true;
       if (error instanceof NotFound) this.worker = null;
+    }
+  }
+
+  /** Cancels the jobs that run here and have ended at the server. */
+  private async askForNotices(): Promise<void> {
+    this.hasLostNotices = false;
+    for (const job of [...this.places.keys()]) {
+      let state: unknown = null;
+      try {
+        ({ state } = JSON.parse(await this.connection.send('GET', `/jobs/${job}`)) as { state?: unknown });
+      } catch (error) {
+        if (!(error instanceof NotFound)) throw error;
+      }
+      if (state !== 'running') this.cancel([job]);
     }
   }
 }
