@@ -48,7 +48,7 @@ $(NODE_CLIENTS)/installed: node/targets.mk
 test-node: node-test-package $(NODE_CLIENTS)/installed runtimes postgres ## The types, tests and examples of the package for Node
 	node $(TSC) --project node/tests
 	cd node && $(NODE_ENVIRONMENT) POSTGRES_BIN=$(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin))) \
-	  python3 ../bench/postgres/server.py NODE_STORE node --test tests/*.test.mjs
+	  python3 ../bench/postgres/server.py NODE_STORE node --test --test-timeout=300000 tests/*.test.mjs
 
 .PHONY: test-npm
 test-npm: npm npm-program web-program ## Install the tarballs into an empty folder, and run the program and docs/typescript.md there
