@@ -22,9 +22,9 @@ use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
     ControlFilter, EventCursor, EventPage, Exchanged, Fired, FlowEvent, FlowEventReceipt, Heartbeat,
     HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun,
-    NewSchedule, NewWorker, OutcomeWatch, OutputPage, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance,
-    RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats,
-    SubmittedJobs, Suspensions, TagValue, Want, WorkSeen, WorkerRow,
+    NewSchedule, NewWorker, OutcomeWatch, OutcomesRead, OutcomesWanted, OutputPage, Page, PruneOptions,
+    Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError,
+    StoreMetrics, StoreStats, SubmittedJobs, Suspension, Suspensions, TagValue, Want, WorkSeen, WorkerRow,
 };
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
@@ -337,6 +337,14 @@ impl Store for FaultyStore {
 
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
         operate!(self.outcomes(batch))
+    }
+
+    async fn outcomes_of(&self, wanted: &OutcomesWanted) -> Result<OutcomesRead, StoreError> {
+        operate!(self.outcomes_of(wanted))
+    }
+
+    async fn suspension_of(&self, child: JobId) -> Result<Option<(JobId, Suspension)>, StoreError> {
+        operate!(self.suspension_of(child))
     }
 
     async fn send_events(&self, events: Vec<FlowEvent>) -> Result<Vec<FlowEventReceipt>, StoreError> {

@@ -6,4 +6,5 @@ pub mod family_endings;
 pub mod flow_events;
 pub mod flows;
 pub mod hooks;
+pub mod prerequisites;
 pub mod siblings;

@@ -146,9 +146,13 @@ macro_rules! store_conformance {
                 pauses_follow_the_states_of_a_filter,
                 a_job_shows_the_pauses_of_its_lane,
             ]
+            graph::prerequisites [
+                the_outcomes_of_prerequisites_are_read,
+                outcomes_are_read_within_a_limit,
+                a_small_prerequisite_in_a_large_batch_is_read,
+            ]
             graph::dependencies [
                 a_chain_runs_in_order,
-                the_outcomes_of_prerequisites_are_read,
                 a_blocked_job_shows_its_prerequisites,
                 a_fan_in_fires_once,
                 a_stale_report_fires_nothing,

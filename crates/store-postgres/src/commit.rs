@@ -19,9 +19,10 @@ use gristmill_store::rules::open::Held;
 use gristmill_store::rules::report_write::{FailedExtras, packed, with_failures, write_failed, writing};
 use tokio_postgres::Row;
 
+use crate::PostgresStore;
 use crate::database::answers::Pending;
 use crate::database::connection::Param;
-use crate::database::handle_cache::BatchHead;
+use crate::database::handle_cache::{BatchHead, lock};
 use crate::database::rows::NewSlice;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Remedy, Result};
@@ -73,6 +74,23 @@ pub(crate) fn check_texts(report: &Report) -> std::result::Result<(), StoreError
         )))
     } else {
         Ok(())
+    }
+}
+
+impl PostgresStore {
+    /// Commits what was handed over, and closes the connections.
+    pub(crate) async fn end_commits(&self) -> std::result::Result<(), StoreError> {
+        drop(lock(&self.submitter).take());
+        self.exchanger.close();
+        let committing = std::mem::take(&mut *lock(&self.committing));
+        let committed = futures::future::try_join_all(committing).await;
+        self.database.close().await;
+        match committed {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StoreError::Panicked(
+                "a task that commits submits or exchanges is gone".to_owned(),
+            )),
+        }
     }
 }
 

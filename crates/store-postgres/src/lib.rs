@@ -48,9 +48,9 @@ use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
     ControlFilter, EventCursor, EventPage, Exchanged, Fired, FlowEvent, FlowEventReceipt, Heartbeat,
     HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, LockWaits,
-    NewRun, NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance,
-    RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats,
-    SubmittedJobs, Suspensions, TagValue, Want, WorkSeen, WorkerRow,
+    NewRun, NewSchedule, NewWorker, OutcomeWatch, OutcomesRead, OutcomesWanted, Page, PruneOptions, Pruned,
+    Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics,
+    StoreStats, SubmittedJobs, Suspension, Suspensions, TagValue, Want, WorkSeen, WorkerRow,
 };
 use tokio::task::JoinHandle;
 
@@ -58,7 +58,7 @@ use crate::change::prune::Pruning;
 use crate::commit::exchange_group::{Exchanger, SmallExchange};
 use crate::database::Database;
 use crate::database::clock::{DatabaseClock, NOW};
-use crate::database::handle_cache::{HandleCache, lock};
+use crate::database::handle_cache::HandleCache;
 use crate::database::pools::Purpose;
 use crate::database::transaction::Durability;
 pub use crate::options::PostgresOptions;
@@ -486,6 +486,14 @@ impl Store for PostgresStore {
         look!(self, |snapshot| query::outcomes(&snapshot, batch))
     }
 
+    async fn outcomes_of(&self, wanted: &OutcomesWanted) -> Result<OutcomesRead, StoreError> {
+        look!(self, |snapshot| query::outcomes_of(&snapshot, wanted))
+    }
+
+    async fn suspension_of(&self, child: JobId) -> Result<Option<(JobId, Suspension)>, StoreError> {
+        look!(self, |snapshot| graph::family::suspension_of(&snapshot, child))
+    }
+
     async fn flow_kinds(&self) -> Result<Vec<Arc<str>>, StoreError> {
         look!(self, |snapshot| query::flow::flow_kinds(&snapshot))
     }
@@ -681,16 +689,7 @@ impl Store for PostgresStore {
         } else {
             Ok(())
         };
-        drop(lock(&self.submitter).take());
-        self.exchanger.close();
-        let committing = std::mem::take(&mut *lock(&self.committing));
-        let committed = futures::future::try_join_all(committing).await;
-        self.database.close().await;
-        if committed.is_err() {
-            return Err(StoreError::Panicked(
-                "a task that commits submits or exchanges is gone".to_owned(),
-            ));
-        }
+        self.end_commits().await?;
         match recorded {
             Ok(()) | Err(StoreError::Closed) => Ok(()),
             Err(error) => Err(error),

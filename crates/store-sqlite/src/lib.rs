@@ -51,9 +51,9 @@ use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
     ControlFilter, EventCursor, EventPage, Exchanged, Finding, Fired, FlowEvent, FlowEventReceipt, Heartbeat,
     HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun,
-    NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
-    Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs,
-    Suspensions, TagValue, Want, WorkSeen, WorkerRow,
+    NewSchedule, NewWorker, OutcomeWatch, OutcomesRead, OutcomesWanted, Page, PruneOptions, Pruned, Rescued,
+    Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics,
+    StoreStats, SubmittedJobs, Suspension, Suspensions, TagValue, Want, WorkSeen, WorkerRow,
 };
 
 pub use crate::caller_transaction::{ForeignConnection, ForeignSubmitter, Row, Value};
@@ -452,6 +452,17 @@ impl Store for SqliteStore {
 
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
         self.read(move |connection| query::outcomes(connection, batch))
+            .await
+    }
+
+    async fn outcomes_of(&self, wanted: &OutcomesWanted) -> Result<OutcomesRead, StoreError> {
+        let wanted = wanted.clone();
+        self.read(move |connection| query::outcomes_of(connection, &wanted))
+            .await
+    }
+
+    async fn suspension_of(&self, child: JobId) -> Result<Option<(JobId, Suspension)>, StoreError> {
+        self.read(move |connection| graph::family::suspension_of(connection, child))
             .await
     }
 

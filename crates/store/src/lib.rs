@@ -46,7 +46,7 @@ pub use integrity::{CheckPage, CheckPlace, Finding};
 pub use live_output::OutputPage;
 pub use metrics::{LaneMetrics, StoreMetrics};
 pub use options::DebugRng;
-pub use outcome::{BatchOutcomes, EndedJob, StoredFailure, StoredReport};
+pub use outcome::{BatchOutcomes, EndedJob, OutcomesRead, OutcomesWanted, StoredFailure, StoredReport};
 pub use query::{
     BatchPositions, BatchRow, BatchSummary, Change, Changed, FailedPrerequisite, JobCounts, JobDetails,
     JobFilter, JobPause, JobRow, KindCounts, LockWaits, OpenPrerequisite, Page, PruneOptions, Pruned,
@@ -239,12 +239,18 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// The ended jobs of one batch, packed as they are stored. `None` if the batch does not exist.
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError>;
 
+    /// Some ended jobs of one batch, if they have no more bytes than are wanted. Never reads much more than that.
+    async fn outcomes_of(&self, wanted: &OutcomesWanted) -> Result<OutcomesRead, StoreError>;
+
     /// The children that these jobs of a batch spawned last, by position ascending, without jobs that have none. Of flows,
     /// all children. [`child_outcomes`](family::child_outcomes) returns their outcomes.
     async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError>;
 
     /// The suspensions of each of these jobs of a batch, from the first to the last.
     async fn suspensions(&self, batch: BatchId, jobs: &Positions) -> Result<Suspensions, StoreError>;
+
+    /// The job that spawned a child, and its suspension by which it did. Costs a look at the jobs that suspended together.
+    async fn suspension_of(&self, child: JobId) -> Result<Option<(JobId, Suspension)>, StoreError>;
 
     /// The kinds of which a job has suspended as a flow, by name.
     async fn flow_kinds(&self) -> Result<Vec<Arc<str>>, StoreError>;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::ChildOutcome;
+
 /// Positions of one batch that ended together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredReport {
@@ -42,6 +44,66 @@ pub struct StoredFailure {
     pub worker: Option<Arc<str>>,
     /// The time of the failure.
     pub failed_at: Timestamp,
+}
+
+impl StoredReport {
+    /// The part of these positions; `None` if there are none.
+    pub fn narrowed(self, positions: &Positions) -> Option<StoredReport> {
+        let own = self.positions.intersection(positions);
+        if own.is_empty() {
+            return None;
+        }
+        if own == self.positions {
+            return Some(self);
+        }
+        let indexes = self.positions.indexes_of(&own);
+        let durations = indexes.iter();
+        let durations = durations.filter_map(|index| self.durations_us.get(index as usize).copied());
+        Some(StoredReport {
+            values: self.values.as_ref().map(|values| values.select(&indexes)),
+            durations_us: durations.collect(),
+            positions: own,
+            ..self
+        })
+    }
+}
+
+/// The ended jobs of a batch that are wanted, and how much they may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutcomesWanted {
+    /// The batch.
+    pub batch: BatchId,
+    /// The positions; `None` for all.
+    pub positions: Option<Positions>,
+    /// Maximum bytes, as [`OutcomesWanted::bytes_of`] counts them, and of errors.
+    pub bytes_max: usize,
+}
+
+impl OutcomesWanted {
+    /// The bytes of this many jobs with values of these bytes together.
+    pub fn bytes_of(jobs: u32, values_bytes: usize) -> usize {
+        (jobs as usize * size_of::<ChildOutcome>()).saturating_add(values_bytes)
+    }
+
+    /// The bytes of a part of a report.
+    pub fn bytes_of_report(report: &StoredReport) -> usize {
+        let values = report.values.as_ref();
+        Self::bytes_of(
+            report.positions.len(),
+            values.map_or(0, |values| values.as_str().len()),
+        )
+    }
+}
+
+/// What was read of [`OutcomesWanted`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OutcomesRead {
+    /// The batch does not exist.
+    Unknown,
+    /// They have more bytes than may be read.
+    TooLarge,
+    /// Those that have ended. The errors have no logs.
+    Read(BatchOutcomes),
 }
 
 /// The ended jobs of one batch.

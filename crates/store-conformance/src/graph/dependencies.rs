@@ -3,24 +3,23 @@
 use gristmill_model::{
     After, BatchId, Clock, Hooks, JobId, JobState, NewBatch, OnFailure, Prerequisite, RetryPolicy, WorkerId,
 };
-use gristmill_store::family::{ChildReader, UnreadPrerequisites};
 use gristmill_store::{
-    Change, ChildOutcome, FailedPrerequisite, JobFilter, NewRun, PruneOptions, RunAdvance, RunState,
-    Selection, Store, StoreError,
+    Change, FailedPrerequisite, JobFilter, NewRun, PruneOptions, RunAdvance, RunState, Selection, Store,
+    StoreError,
 };
 
 use crate::Database;
 use crate::fixture::*;
 
 /// A batch of `count` jobs that wait for prerequisites.
-fn waiting(count: u32, after: impl IntoIterator<Item = After>) -> NewBatch {
+pub(super) fn waiting(count: u32, after: impl IntoIterator<Item = After>) -> NewBatch {
     NewBatch {
         after: after.into_iter().collect(),
         ..once(count)
     }
 }
 
-async fn state(store: &dyn Store, batch: BatchId) -> JobState {
+pub(super) async fn state(store: &dyn Store, batch: BatchId) -> JobState {
     states(store, batch).await[0]
 }
 
@@ -71,77 +70,6 @@ pub async fn a_chain_runs_in_order(database: &dyn Database) {
     assert!(!store.is_finished(ids[2]).await.unwrap());
     assert_eq!(drain(&*store, worker).await, ids);
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().completed, 7);
-}
-
-/// A job reads the outcomes of its prerequisites, in the order in which its submit named them, once they have ended.
-pub async fn the_outcomes_of_prerequisites_are_read(database: &dyn Database) {
-    let store = database.open().await;
-    let worker = worker(&*store).await;
-    let first = submit(&*store, once(3)).await;
-    let after = [
-        After::earlier(0).on_failure(OnFailure::Ignore),
-        After::job(job(first, 2)),
-        After::job(job(first, 0)),
-    ];
-    let ids = store
-        .submit(vec![once(2), waiting(2, after)], None)
-        .await
-        .unwrap();
-    let lease = claim(&*store, worker, 5).await.unwrap();
-    for slice in &lease.slices {
-        let report = if slice.batch == ids[0] {
-            failed_at(slice, &positions("1"), &error())
-        } else {
-            completed(slice)
-        };
-        exchange(&*store, worker, vec![report], None).await;
-    }
-    let reader = ChildReader::default();
-    let read = async |asking: JobId| reader.prerequisites(&*store, asking).await.unwrap();
-    let told = |outcomes: Vec<ChildOutcome>| -> Vec<(JobId, JobState, bool, bool)> {
-        let told = outcomes
-            .iter()
-            .map(|one| (one.job, one.state, one.value.is_some(), one.error.is_some()));
-        told.collect()
-    };
-    // The open job is not among them.
-    let dead = (job(ids[0], 1), JobState::Dead, false, true);
-    let completed_of = |batch, position| (job(batch, position), JobState::Completed, true, false);
-    let of_first = [completed_of(first, 0), completed_of(first, 2)];
-    let expected: Vec<_> = [dead].into_iter().chain(of_first).collect();
-    assert_eq!(told(read(job(ids[1], 0)).await.unwrap()), expected);
-    let rest = lease.slices.iter().find(|slice| slice.batch == ids[0]).unwrap();
-    let rest = completed_at(rest, &positions("0"));
-    exchange(&*store, worker, vec![rest], None).await;
-    assert_eq!(state(&*store, ids[1]).await, JobState::Waiting);
-    let expected: Vec<_> = [completed_of(ids[0], 0), dead]
-        .into_iter()
-        .chain(of_first)
-        .collect();
-    assert_eq!(told(read(job(ids[1], 1)).await.unwrap()), expected);
-    // A fork or a retry of the job has them, too; a job without prerequisites has none.
-    let kept = store
-        .job(job(ids[1], 0))
-        .await
-        .unwrap()
-        .unwrap()
-        .options
-        .prerequisites;
-    assert_eq!(
-        kept.iter().map(|kept| kept.batch).collect::<Vec<_>>(),
-        [ids[0], first]
-    );
-    assert_eq!(told(read(job(first, 0)).await.unwrap()), []);
-    database.clock().advance_ms(100);
-    let all = PruneOptions {
-        finished_before: database.clock().now(),
-        keep_batches: 0,
-        dead_too: true,
-        dry_run: false,
-    };
-    assert_eq!(store.prune(all).await.unwrap().batches, 2);
-    let deleted = read(job(ids[1], 0)).await;
-    assert!(matches!(deleted, Err(UnreadPrerequisites::Deleted(batch)) if batch == ids[0]));
 }
 
 /// A blocked job shows its prerequisites while they are open.

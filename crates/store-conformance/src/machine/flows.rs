@@ -56,6 +56,20 @@ impl Machine<'_> {
                 .iter()
                 .map(|(child, state)| (*child, state.unwrap_or(JobState::Waiting)));
             assert_eq!(told, expected.collect::<Vec<_>>(), "{flow}");
+            if let Some((child, _)) = told.last() {
+                let (parent, suspension) = self.store.suspension_of(*child).await.unwrap().unwrap();
+                let only = positions(&flow.position.to_string());
+                let all = self.store.suspensions(flow.batch, &only).await.unwrap().remove(0);
+                assert!(
+                    parent == flow && all.contains(&suspension),
+                    "{child}: {suspension:?}"
+                );
+                let jobs = &suspension.children;
+                let is_theirs = |jobs: &gristmill_store::BatchPositions| {
+                    jobs.batch == child.batch && jobs.positions.contains(child.position)
+                };
+                assert!(jobs.iter().any(is_theirs), "{child}: {suspension:?}");
+            }
             if children.iter().any(|(_, state)| state.is_none()) {
                 let told_count = self.reference.told_children(flow);
                 self.seen.insert((slice.lease, flow), told_count as u32);

@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
-    BatchId, ChildBatch, JobError, JobId, NewBatch, Positions, Report, Suspended, Tag, Timestamp, Wake,
+    BatchId, ChildBatch, JobError, JobId, NewBatch, PackedArray, Positions, Report, Suspended, Tag,
+    Timestamp, Wake,
 };
 use gristmill_store::rules::ending::FailedAttempt;
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
 use gristmill_store::rules::family::{Brood, Family, latest};
 use gristmill_store::rules::lanes::{LaneName, group};
 use gristmill_store::rules::open::{Blocked, Held};
-use gristmill_store::{Children, StoreError};
+use gristmill_store::{Children, StoreError, Suspension};
 use tokio_postgres::Row;
 
 use crate::database::Database;
@@ -411,8 +412,18 @@ pub(crate) async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<
             &[&batch.0],
         )
         .await?;
+    read_families(&rows, &broods)
+}
+
+/// Reads families from rows of number, parents, policy and wake, with their batches of children, from rows of number, batch, bounds,
+/// parents and whether they are together.
+fn read_families(rows: &[Row], broods: &[Row]) -> Result<Vec<(i64, Family)>> {
+    let mut by_family: HashMap<i64, Vec<&Row>> = HashMap::new();
+    for brood in broods {
+        by_family.entry(brood.try_get(0)?).or_default().push(brood);
+    }
     let mut families = Vec::with_capacity(rows.len());
-    for row in &rows {
+    for row in rows {
         let number: i64 = row.try_get(0)?;
         let on_failure: &str = row.try_get(2)?;
         let mut family = Family {
@@ -423,19 +434,42 @@ pub(crate) async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<
             flow: read_wake(row, 3)?,
             broods: Vec::new(),
         };
-        for brood in &broods {
-            if brood.try_get::<_, i64>(0)? == number {
-                let own: Option<Vec<i32>> = brood.try_get(3)?;
-                let parents = own.map_or_else(|| family.parents.clone(), |own| unsigned(own).collect());
-                let bounds = unsigned(brood.try_get(2)?).collect();
-                let together = brood.try_get(4)?;
-                let brood = Brood::of_bounds(BatchId(brood.try_get(1)?), parents, bounds);
-                family.broods.push(brood.together(together));
-            }
+        for brood in by_family.remove(&number).unwrap_or_default() {
+            let own: Option<Vec<i32>> = brood.try_get(3)?;
+            let parents = own.map_or_else(|| family.parents.clone(), |own| unsigned(own).collect());
+            let bounds = unsigned(brood.try_get(2)?).collect();
+            let together = brood.try_get(4)?;
+            let brood = Brood::of_bounds(BatchId(brood.try_get(1)?), parents, bounds);
+            family.broods.push(brood.together(together));
         }
         families.push((number, family));
     }
     Ok(families)
+}
+
+/// The parent of a child, and its suspension by which it spawned the child.
+pub(crate) async fn suspension_of(snapshot: &Snapshot, child: JobId) -> Result<Option<(JobId, Suspension)>> {
+    let children = [&child.batch.0 as &(dyn tokio_postgres::types::ToSql + Sync)];
+    let (rows, broods) = tokio::try_join!(
+        snapshot.query(
+            "SELECT s.family, s.parents, s.on_failure, s.flow, s.memos, s.batch_id FROM gristmill.child_batch c \
+             JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family WHERE c.batch_id = $1",
+            &children,
+        ),
+        snapshot.query(
+            "SELECT o.family, o.batch_id, o.bounds, o.parents, o.together FROM gristmill.child_batch c \
+             JOIN gristmill.child_batch o ON o.parent_id = c.parent_id AND o.family = c.family \
+             WHERE c.batch_id = $1 ORDER BY o.batch_id",
+            &children,
+        ),
+    )?;
+    let (Some(row), Some((_, family))) = (rows.first(), read_families(&rows, &broods)?.pop()) else {
+        return Ok(None);
+    };
+    let memos = PackedArray::from_stored(row.try_get::<_, &str>(4)?);
+    let batch = BatchId(row.try_get(5)?);
+    let found = family.suspension_of(&memos, child);
+    Ok(found.map(|(position, suspension)| (JobId { batch, position }, suspension)))
 }
 
 /// The children that jobs of a batch spawned last. Of flows, all children.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gristmill_model::{BatchId, JobState, PackedArray, RunId, Timestamp, WorkerId};
-use gristmill_store::outcome::{BatchOutcomes, StoredFailure, StoredReport};
+use gristmill_model::{BatchId, JobState, PackedArray, Positions, RunId, Timestamp, WorkerId};
+use gristmill_store::outcome::{BatchOutcomes, OutcomesRead, OutcomesWanted, StoredFailure, StoredReport};
 use gristmill_store::{BatchRow, NewWorker, WorkerRow};
 use tokio_postgres::Row;
 
@@ -11,6 +11,7 @@ use crate::database::columns::{number, read_durations, read_state, sum};
 use crate::database::snapshot::Snapshot;
 use crate::database::sums::{CheckedReport, REPORT_COLUMNS, batch_columns, in_batch, read_batch};
 use crate::failure::Result;
+use crate::multirange::Multirange;
 use crate::query::filter::following;
 
 fn read_name(row: &Row, column: usize) -> Result<Option<Arc<str>>> {
@@ -129,21 +130,8 @@ pub(crate) async fn outcomes(snapshot: &Snapshot, batch: BatchId) -> Result<Opti
     let Some(count) = counts.first() else {
         return Ok(None);
     };
-    let reports: Vec<StoredReport> = rows
-        .iter()
-        .map(|row| {
-            let stored = CheckedReport::read(row)?;
-            Ok(StoredReport {
-                state: in_batch(batch, "report", read_state(row, 1))?,
-                durations_us: in_batch(batch, "report", read_durations(row, 7))?,
-                attempt: stored.attempt,
-                worker: stored.worker.map(Arc::from),
-                finished_at: stored.finished_at,
-                values: stored.values.map(PackedArray::from_stored),
-                positions: stored.positions,
-            })
-        })
-        .collect::<Result<_>>()?;
+    let reports = rows.iter().map(|row| stored_report(batch, row));
+    let reports: Vec<StoredReport> = reports.collect::<Result<_>>()?;
     let errors = if reports.iter().any(|report| report.state == JobState::Dead) {
         last_failures(snapshot, batch).await?
     } else {
@@ -155,6 +143,136 @@ pub(crate) async fn outcomes(snapshot: &Snapshot, batch: BatchId) -> Result<Opti
         reports,
         errors,
     }))
+}
+
+/// Reads a row of [`REPORT_COLUMNS`].
+fn stored_report(batch: BatchId, row: &Row) -> Result<StoredReport> {
+    let stored = CheckedReport::read(row)?;
+    Ok(StoredReport {
+        state: in_batch(batch, "report", read_state(row, 1))?,
+        durations_us: in_batch(batch, "report", read_durations(row, 7))?,
+        attempt: stored.attempt,
+        worker: stored.worker.map(Arc::from),
+        finished_at: stored.finished_at,
+        values: stored.values.map(PackedArray::from_stored),
+        positions: stored.positions,
+    })
+}
+
+/// Some ended jobs of a batch. With their sizes come the reports, where all of these together are small enough. Otherwise a few at a
+/// time are read, until there is too much.
+pub(crate) async fn outcomes_of(snapshot: &Snapshot, wanted: &OutcomesWanted) -> Result<OutcomesRead> {
+    const OF: &str = "FROM gristmill.reported WHERE batch_id = $1 AND positions && $2::int4multirange";
+    let batch = wanted.batch;
+    let everywhere = Positions::all(i32::MAX.unsigned_abs());
+    let of = Multirange(wanted.positions.clone().unwrap_or(everywhere));
+    let bytes_max = i64::try_from(wanted.bytes_max).unwrap_or(i64::MAX);
+    let sizes =
+        format!("SELECT first_position, positions, coalesce(octet_length(\"values\"), 0)::bigint {OF}");
+    let small = format!(
+        "SELECT {REPORT_COLUMNS} {OF} AND (SELECT coalesce(sum(octet_length(\"values\")), 0)::bigint {OF}) <= $3 \
+         ORDER BY first_position"
+    );
+    let params = [
+        &batch.0 as &(dyn tokio_postgres::types::ToSql + Sync),
+        &of,
+        &bytes_max,
+    ];
+    let (counts, sizes, mut rows) = tokio::try_join!(
+        snapshot.query("SELECT count FROM gristmill.batch WHERE id = $1", &params[..1]),
+        snapshot.query(&sizes, &params[..2]),
+        snapshot.query(&small, &params),
+    )?;
+    let Some(count) = counts.first() else {
+        return Ok(OutcomesRead::Unknown);
+    };
+    let Some(portions) = portions(&sizes, wanted, &of.0)? else {
+        return Ok(OutcomesRead::TooLarge);
+    };
+    let (mut reports, mut bytes) = (Vec::new(), 0);
+    let mut dead = Positions::new();
+    let mut left = if rows.is_empty() { portions } else { Vec::new() }.into_iter();
+    loop {
+        for row in &rows {
+            let Some(report) = stored_report(batch, row)?.narrowed(&of.0) else {
+                continue;
+            };
+            bytes += OutcomesWanted::bytes_of_report(&report);
+            if bytes > wanted.bytes_max {
+                return Ok(OutcomesRead::TooLarge);
+            }
+            if report.state == JobState::Dead {
+                dead = dead.union(&report.positions);
+            }
+            reports.push(report);
+        }
+        let Some(portion) = left.next() else { break };
+        let sql = format!(
+            "SELECT {REPORT_COLUMNS} FROM gristmill.reported WHERE batch_id = $1 AND first_position = ANY ($2) \
+             ORDER BY first_position"
+        );
+        rows = snapshot.query(&sql, &[&batch.0, &portion]).await?;
+    }
+    reports.sort_by_key(|report| report.positions.first());
+    let errors = last_errors(snapshot, batch, dead, wanted.bytes_max - bytes).await?;
+    let count = number(count, 0)?;
+    Ok(errors.map_or(OutcomesRead::TooLarge, |errors| {
+        OutcomesRead::Read(BatchOutcomes {
+            batch,
+            count,
+            reports,
+            errors,
+        })
+    }))
+}
+
+/// The first positions of the reports of these sizes, in portions of about the wanted bytes. `None` if the reports that are wanted
+/// whole have more.
+fn portions(sizes: &[Row], wanted: &OutcomesWanted, of: &Positions) -> Result<Option<Vec<Vec<i32>>>> {
+    let (mut portions, mut portion_bytes, mut least) = (Vec::new(), 0usize, 0usize);
+    for row in sizes {
+        let positions = row.try_get::<_, Multirange>(1)?.0;
+        let values_bytes = usize::try_from(row.try_get::<_, i64>(2)?).unwrap_or(usize::MAX);
+        if of.contains_all(&positions) {
+            least = least.saturating_add(OutcomesWanted::bytes_of(positions.len(), values_bytes));
+        }
+        if portions.is_empty() || portion_bytes.saturating_add(values_bytes) > wanted.bytes_max {
+            portions.push(Vec::new());
+            portion_bytes = 0;
+        }
+        portion_bytes = portion_bytes.saturating_add(values_bytes);
+        if let Some(last) = portions.last_mut() {
+            last.push(row.try_get(0)?);
+        }
+    }
+    Ok((least <= wanted.bytes_max).then_some(portions))
+}
+
+/// The last failures of these jobs, without logs; `None` if their errors have more bytes.
+async fn last_errors(
+    snapshot: &Snapshot,
+    batch: BatchId,
+    dead: Positions,
+    bytes_max: usize,
+) -> Result<Option<Vec<StoredFailure>>> {
+    if dead.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let of = "FROM gristmill.failure f WHERE f.batch_id = $1 AND f.position <@ $2::int4multirange \
+              ORDER BY f.position, f.lease_id DESC, f.attempt DESC";
+    let sizes = format!(
+        "SELECT coalesce(sum(octet_length(e.error)), 0)::bigint FROM (SELECT DISTINCT ON (f.position) f.error {of}) e"
+    );
+    let dead = Multirange(dead);
+    let row = snapshot.query_opt(&sizes, &[&batch.0, &dead]).await?;
+    let bytes: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
+    if usize::try_from(bytes).unwrap_or(usize::MAX) > bytes_max {
+        return Ok(None);
+    }
+    let columns = FAILURE_COLUMNS.replace("f.log", "NULL::text");
+    let sql = format!("SELECT DISTINCT ON (f.position) {columns} {of}");
+    let rows = snapshot.query(&sql, &[&batch.0, &dead]).await?;
+    rows.iter().map(read_failure).collect::<Result<_>>().map(Some)
 }
 
 const FAILURE_COLUMNS: &str = "f.position, f.attempt, f.error, f.duration_us, f.log, f.worker, f.failed_at";

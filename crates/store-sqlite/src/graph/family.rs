@@ -17,7 +17,7 @@ use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_sp
 use gristmill_store::rules::family::{Brood, CHILDREN, Family, child_failed, latest};
 use gristmill_store::rules::lanes::{Lane, LaneName, group};
 use gristmill_store::rules::open::{Blocked, Held};
-use gristmill_store::{BatchPositions, Children};
+use gristmill_store::{BatchPositions, Children, Suspension};
 use rusqlite::{Connection, params};
 
 use crate::claim::slice::NewSlice;
@@ -576,6 +576,23 @@ pub(crate) fn parent_of(connection: &Connection, child: JobId) -> Result<Option<
             position,
         })
     }))
+}
+
+/// The parent of a child, and its suspension by which it spawned the child.
+pub(crate) fn suspension_of(connection: &Connection, child: JobId) -> Result<Option<(JobId, Suspension)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT c.parent_id, c.family, s.memos FROM child_batch c \
+         JOIN suspension s ON s.batch_id = c.parent_id AND s.family = c.family WHERE c.batch_id = ?1",
+    )?;
+    let mut rows = statement.query([child.batch.0])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let batch = BatchId(row.get(0)?);
+    let memos = PackedArray::from_stored(row.get::<_, String>(2)?);
+    let found = family(connection, batch, row.get(1)?)?;
+    let found = found.and_then(|family| family.suspension_of(&memos, child));
+    Ok(found.map(|(position, suspension)| (JobId { batch, position }, suspension)))
 }
 
 /// The parents of the children in a batch, if it has children.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use gristmill_model::{BatchId, JobState, PackedArray, Positions, RunId, Timestamp, WorkerId};
 use gristmill_store::integrity::failure_sum;
-use gristmill_store::outcome::{BatchOutcomes, StoredFailure, StoredReport};
+use gristmill_store::outcome::{BatchOutcomes, OutcomesRead, OutcomesWanted, StoredFailure, StoredReport};
 use gristmill_store::{BatchRow, NewWorker, WorkerRow};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::columns::{read_state, report_id};
+use crate::columns::{read_positions, read_state, report_id};
 use crate::failure::{Failure, Result};
 use crate::sums::{CheckedReport, REPORT_COLUMNS, batch_columns, checked_payloads, damaged, in_batch};
 use crate::worker::steady_clock::WallTimes;
@@ -115,16 +115,7 @@ pub(crate) fn outcomes(connection: &Connection, batch: BatchId) -> Result<Option
     let mut reports = Vec::new();
     let mut dead = Positions::new();
     while let Some(row) = in_batch(batch, "report", rows.next().map_err(Failure::from))? {
-        let stored = CheckedReport::read(batch, row)?;
-        let report = StoredReport {
-            state: in_batch(batch, "report", read_state(row, 1))?,
-            values: stored.values.map(PackedArray::from_stored),
-            durations_us: in_batch(batch, "report", durations_of(stored.durations))?,
-            attempt: stored.attempt,
-            worker: stored.worker.map(Arc::from),
-            finished_at: stored.finished_at,
-            positions: stored.positions,
-        };
+        let report = stored_report(batch, row)?;
         if report.state == JobState::Dead {
             dead = dead.union(&report.positions);
         }
@@ -141,6 +132,120 @@ pub(crate) fn outcomes(connection: &Connection, batch: BatchId) -> Result<Option
         reports,
         errors,
     }))
+}
+
+/// Reads a row of [`REPORT_COLUMNS`].
+fn stored_report(batch: BatchId, row: &rusqlite::Row<'_>) -> Result<StoredReport> {
+    let stored = CheckedReport::read(batch, row)?;
+    Ok(StoredReport {
+        state: in_batch(batch, "report", read_state(row, 1))?,
+        values: stored.values.map(PackedArray::from_stored),
+        durations_us: in_batch(batch, "report", durations_of(stored.durations))?,
+        attempt: stored.attempt,
+        worker: stored.worker.map(Arc::from),
+        finished_at: stored.finished_at,
+        positions: stored.positions,
+    })
+}
+
+/// Some ended jobs of a batch. The sizes come first, which costs no look at values. Then one report after another is read, until
+/// there is too much.
+pub(crate) fn outcomes_of(connection: &Connection, wanted: &OutcomesWanted) -> Result<OutcomesRead> {
+    let batch = wanted.batch;
+    let Some(count) = job_count(connection, batch)? else {
+        return Ok(OutcomesRead::Unknown);
+    };
+    let all = Positions::all(count);
+    let of = wanted.positions.as_ref().unwrap_or(&all);
+    let needed = match rows_with(connection, batch, of)? {
+        (_, bytes) if bytes > wanted.bytes_max => return Ok(OutcomesRead::TooLarge),
+        (needed, _) => needed,
+    };
+    let sql = format!("SELECT {REPORT_COLUMNS} FROM reported WHERE row_id = ?1 ORDER BY id");
+    let mut statement = connection.prepare_cached(&sql)?;
+    let (mut reports, mut bytes) = (Vec::new(), 0);
+    let mut dead = Positions::new();
+    for id in needed {
+        let mut rows = statement.query([id])?;
+        while let Some(row) = in_batch(batch, "report", rows.next().map_err(Failure::from))? {
+            let Some(report) = stored_report(batch, row)?.narrowed(of) else {
+                continue;
+            };
+            bytes += OutcomesWanted::bytes_of_report(&report);
+            if bytes > wanted.bytes_max {
+                return Ok(OutcomesRead::TooLarge);
+            }
+            if report.state == JobState::Dead {
+                dead = dead.union(&report.positions);
+            }
+            reports.push(report);
+        }
+    }
+    reports.sort_by_key(|report: &StoredReport| report.positions.first());
+    Ok(
+        match last_errors(connection, batch, &dead, wanted.bytes_max - bytes)? {
+            Some(errors) => OutcomesRead::Read(BatchOutcomes {
+                batch,
+                count,
+                reports,
+                errors,
+            }),
+            None => OutcomesRead::TooLarge,
+        },
+    )
+}
+
+/// The rows of reports with these jobs, and the bytes that the rows have which are wanted whole: at least as many are wanted.
+fn rows_with(connection: &Connection, batch: BatchId, of: &Positions) -> Result<(Vec<i64>, usize)> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, positions, coalesce(octet_length(\"values\"), 0) FROM report WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
+    )?;
+    let mut rows = statement.query(report_ids(batch))?;
+    let (mut needed, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        let positions = in_batch(batch, "report", read_positions(row, 1))?;
+        let own = positions.intersection(of);
+        if own.is_empty() {
+            continue;
+        }
+        needed.push(row.get(0)?);
+        if own == positions {
+            let values_bytes = usize::try_from(row.get::<_, i64>(2)?).unwrap_or(usize::MAX);
+            bytes += OutcomesWanted::bytes_of(own.len(), values_bytes);
+        }
+    }
+    Ok((needed, bytes))
+}
+
+/// The last failures of these jobs, without logs; `None` if their errors have more bytes.
+fn last_errors(
+    connection: &Connection,
+    batch: BatchId,
+    of: &Positions,
+    bytes_max: usize,
+) -> Result<Option<Vec<StoredFailure>>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {FAILURE_COLUMNS} FROM failure WHERE batch_id = ?1 AND position = ?2 \
+         ORDER BY failed_at DESC, attempt DESC, lease_id DESC LIMIT 1"
+    ))?;
+    let (mut errors, mut bytes) = (Vec::new(), 0);
+    for position in of.iter() {
+        let mut rows = statement.query(params![batch.0, position])?;
+        let Some(row) = rows.next()? else {
+            continue;
+        };
+        let error = row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?;
+        bytes += error.len();
+        if bytes > bytes_max {
+            return Ok(None);
+        }
+        let log = None;
+        errors.push(StoredFailure {
+            log,
+            ..checked_failure(batch, row)?
+        });
+    }
+    Ok(Some(errors))
 }
 
 /// Reads a column of durations.
@@ -163,10 +268,10 @@ pub(crate) fn failures(
     batch: BatchId,
     position: Option<u32>,
 ) -> Result<Vec<StoredFailure>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT position, attempt, error, duration_us, log, worker, failed_at, sum FROM failure \
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {FAILURE_COLUMNS} FROM failure \
          WHERE batch_id = ?1 AND position BETWEEN ?2 AND ?3 ORDER BY position, failed_at, attempt, lease_id",
-    )?;
+    ))?;
     let mut rows = statement.query(params![
         batch.0,
         position.unwrap_or(0),
@@ -174,16 +279,22 @@ pub(crate) fn failures(
     ])?;
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
-        let failure = in_batch(batch, "failure", read_failure(batch, row))?;
-        all.push(failure.ok_or_else(|| {
-            damaged(
-                batch,
-                "failure",
-                "an error or a log has changed since it was stored",
-            )
-        })?);
+        all.push(checked_failure(batch, row)?);
     }
     Ok(all)
+}
+
+const FAILURE_COLUMNS: &str = "position, attempt, error, duration_us, log, worker, failed_at, sum";
+
+/// Reads a row of [`FAILURE_COLUMNS`] whose checksum is right.
+fn checked_failure(batch: BatchId, row: &rusqlite::Row<'_>) -> Result<StoredFailure> {
+    in_batch(batch, "failure", read_failure(batch, row))?.ok_or_else(|| {
+        damaged(
+            batch,
+            "failure",
+            "an error or a log has changed since it was stored",
+        )
+    })
 }
 
 /// Reads a failed attempt; `None` if its checksum is wrong.

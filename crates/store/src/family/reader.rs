@@ -6,18 +6,38 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use gristmill_model::limits::PREREQUISITES_BYTES_MAX;
 use gristmill_model::{Awaited, BatchId, JobError, JobId, JobState, PackedArray, Positions};
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 
 use crate::family::ChildOutcome;
-use crate::{BatchOutcomes, Store, StoreError};
+use crate::{BatchOutcomes, OutcomesRead, OutcomesWanted, Store, StoreError};
 
 /// Bytes of the values of completed children that a [`ChildReader`] keeps.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
+/// Bytes of an entry of [`Kept`] beside its reports, about.
+const ENTRY_BYTES: usize = 128;
+
+/// Bytes of the outcomes of a batch of which all are read, and kept, though only some are wanted: others are wanted soon.
+const WHOLE_BYTES_MAX: usize = 4 << 20;
+
+/// Reads at a time of one [`ChildReader`]: each has its values in memory.
+const READS_MAX: usize = 4;
+
 /// Reads the outcomes of children, and keeps the values of those that it has read: the next step of their parents, and
 /// other parents with children in the same batches, need them again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ChildReader {
     kept: Mutex<Kept>,
+    reads: Semaphore,
+}
+
+impl Default for ChildReader {
+    fn default() -> Self {
+        ChildReader {
+            kept: Mutex::default(),
+            reads: Semaphore::new(READS_MAX),
+        }
+    }
 }
 
 /// The reason why the outcomes of prerequisites cannot be read.
@@ -36,6 +56,13 @@ pub enum UnreadPrerequisites {
 
 /// Completed jobs with their values.
 type Completed = (Positions, Option<PackedArray>);
+
+/// What a [`ChildReader`] finds of a batch.
+enum Found {
+    Unknown,
+    TooLarge,
+    Outcomes(BTreeMap<u32, ChildOutcome>),
+}
 
 /// The completed children that were read last. They never change. Others may be retried.
 #[derive(Debug, Default)]
@@ -57,7 +84,7 @@ impl Kept {
         let of_values =
             |values: &Option<PackedArray>| values.as_ref().map_or(0, |values| values.as_str().len());
         let of_report = |(_, values): &Completed| size_of::<Completed>() + of_values(values);
-        reports.iter().map(of_report).sum()
+        ENTRY_BYTES + reports.iter().map(of_report).sum::<usize>()
     }
 
     fn keep(&mut self, batch: BatchId, count: u32, reports: Vec<Completed>) {
@@ -175,13 +202,15 @@ impl ChildReader {
         let mut all = Vec::new();
         let mut bytes = 0;
         for Awaited { batch, positions } in details.options.prerequisites {
-            let kept = self.kept().outcomes(batch, positions.as_ref());
-            let read = match kept {
-                Some(outcomes) => outcomes?,
-                None => match self.read(store, batch, positions.as_ref()).await? {
-                    Some(outcomes) => outcomes,
-                    None => return Ok(Err(UnreadPrerequisites::Deleted(batch))),
-                },
+            let wanted = OutcomesWanted {
+                batch,
+                positions,
+                bytes_max: PREREQUISITES_BYTES_MAX - bytes,
+            };
+            let read = match self.read(store, wanted).await? {
+                Found::Outcomes(outcomes) => outcomes,
+                Found::Unknown => return Ok(Err(UnreadPrerequisites::Deleted(batch))),
+                Found::TooLarge => return Ok(Err(UnreadPrerequisites::TooLarge)),
             };
             bytes += read.values().map(ChildOutcome::weight_bytes).sum::<usize>();
             if bytes > PREREQUISITES_BYTES_MAX {
@@ -203,31 +232,62 @@ impl ChildReader {
         batch: BatchId,
         wanted: &Positions,
     ) -> Result<BTreeMap<u32, ChildOutcome>, StoreError> {
-        let kept = self.kept().outcomes(batch, Some(wanted));
-        match kept {
-            Some(outcomes) => outcomes,
-            None => Ok(self.read(store, batch, Some(wanted)).await?.unwrap_or_default()),
+        let wanted = OutcomesWanted {
+            batch,
+            positions: Some(wanted.clone()),
+            bytes_max: usize::MAX,
+        };
+        match self.read(store, wanted).await? {
+            Found::Outcomes(outcomes) => Ok(outcomes),
+            Found::Unknown => Ok(BTreeMap::new()),
+            Found::TooLarge => Err(StoreError::Database(format!(
+                "the outcomes of batch {batch} cannot be counted"
+            ))),
         }
     }
 
-    /// Reads the outcomes of these jobs of a batch, or of all, and keeps the values of the whole batch. `None` if the batch does not exist.
-    async fn read(
-        &self,
-        store: &dyn Store,
-        batch: BatchId,
-        wanted: Option<&Positions>,
-    ) -> Result<Option<BTreeMap<u32, ChildOutcome>>, StoreError> {
-        let Some(read) = store.outcomes(batch).await? else {
-            return Ok(None);
+    /// Reads these outcomes, as far as they are not kept. Those of a small batch are all read, and kept.
+    async fn read(&self, store: &dyn Store, wanted: OutcomesWanted) -> Result<Found, StoreError> {
+        let batch = wanted.batch;
+        let kept = || self.kept().outcomes(batch, wanted.positions.as_ref());
+        if let Some(outcomes) = kept() {
+            return Ok(Found::Outcomes(outcomes?));
+        }
+        let _turn = self.reads.acquire().await;
+        // Others may have read them meanwhile.
+        if let Some(outcomes) = kept() {
+            return Ok(Found::Outcomes(outcomes?));
+        }
+        let whole = OutcomesWanted {
+            batch,
+            positions: None,
+            bytes_max: match wanted.positions {
+                Some(_) => wanted.bytes_max.min(WHOLE_BYTES_MAX),
+                None => wanted.bytes_max,
+            },
+        };
+        let read = match store.outcomes_of(&whole).await? {
+            OutcomesRead::Unknown => return Ok(Found::Unknown),
+            OutcomesRead::Read(read) => read,
+            OutcomesRead::TooLarge if wanted.positions.is_none() => return Ok(Found::TooLarge),
+            OutcomesRead::TooLarge => {
+                return match store.outcomes_of(&wanted).await? {
+                    OutcomesRead::Unknown => Ok(Found::Unknown),
+                    OutcomesRead::TooLarge => Ok(Found::TooLarge),
+                    OutcomesRead::Read(read) => {
+                        Ok(Found::Outcomes(ended(&read, &Positions::all(read.count))?))
+                    }
+                };
+            }
         };
         let (count, all) = (read.count, Positions::all(read.count));
-        let outcomes = ended(&read, wanted.unwrap_or(&all))?;
+        let outcomes = ended(&read, wanted.positions.as_ref().unwrap_or(&all))?;
         assert!(outcomes.len() <= count as usize, "a job has one outcome");
         let completed = read.reports.into_iter();
         let completed = completed.filter(|report| report.state == JobState::Completed);
         let completed = completed.map(|report| (report.positions, report.values));
         self.kept().keep(batch, count, completed.collect());
-        Ok(Some(outcomes))
+        Ok(Found::Outcomes(outcomes))
     }
 }
 
@@ -342,6 +402,11 @@ mod tests {
         );
         kept.keep(BatchId(9), 1, Vec::new());
         kept.keep(BatchId(8), 1, Vec::new());
-        assert_eq!(kept.bytes, 0);
+        assert_eq!(kept.bytes, 2 * ENTRY_BYTES);
+        let many = i64::try_from(KEPT_BYTES_MAX / ENTRY_BYTES).unwrap();
+        for batch in 0..many + 10 {
+            kept.keep(BatchId(batch), 1, Vec::new());
+        }
+        assert_eq!(kept.by_batch.len(), KEPT_BYTES_MAX / ENTRY_BYTES);
     }
 }

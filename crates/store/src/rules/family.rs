@@ -20,9 +20,9 @@ pub mod flow;
 pub mod spawning;
 
 use gristmill_model::spawn::ranges;
-use gristmill_model::{BatchId, JobError, JobId, JobState, OnChildFailure, Positions, Wake};
+use gristmill_model::{BatchId, JobError, JobId, JobState, OnChildFailure, PackedArray, Positions, Wake};
 
-use crate::{BatchPositions, Children};
+use crate::{BatchPositions, Children, Suspension};
 
 /// The policy of an edge between children and their parents.
 pub const CHILDREN: &str = "children";
@@ -142,6 +142,23 @@ impl Family {
             positions: brood.of_parents(parents),
         });
         broods.filter(|jobs| !jobs.positions.is_empty()).collect()
+    }
+
+    /// Finds the parent of a child, and its suspension. `memos` has the memo of each parent.
+    pub fn suspension_of(&self, memos: &PackedArray, child: JobId) -> Option<(u32, Suspension)> {
+        let brood = self.broods.iter().find(|brood| brood.batch == child.batch)?;
+        let parent = brood.parent_of(child.position)?;
+        let only = Positions::from(parent..parent + 1);
+        let place = self
+            .parents
+            .indexes_of(&self.parents.intersection(&only))
+            .first()?;
+        let suspension = Suspension {
+            memo: memos.get(place)?.to_owned(),
+            flow: self.flow,
+            children: self.children_of(&only),
+        };
+        Some((parent, suspension))
     }
 
     /// Finds the children of each of these parents.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gristmill_model::{JobState, KeyedBatch, PackedArray, Unique};
 use gristmill_store::integrity::DAMAGED;
-use gristmill_store::{Change, JobFilter, Store, StoreError};
+use gristmill_store::{Change, JobFilter, OutcomesRead, OutcomesWanted, Store, StoreError};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
@@ -140,6 +140,17 @@ async fn a_query_pauses_the_open_jobs_of_a_damaged_batch() {
         error.to_string().contains("gristmill cancel --batch 1"),
         "{error}"
     );
+    // What is too large is refused without a look at its values.
+    let within = async |bytes_max| {
+        let wanted = OutcomesWanted {
+            batch: id,
+            positions: None,
+            bytes_max,
+        };
+        store.outcomes_of(&wanted).await
+    };
+    assert_eq!(within(2).await.unwrap(), OutcomesRead::TooLarge);
+    assert!(within(usize::MAX).await.is_err());
     assert!(store.job(job(id, 1)).await.is_err());
     assert!(claim(&store, worker, 10).await.is_none());
     let shown = store.job(job(id, 4)).await.unwrap().unwrap();

@@ -20,15 +20,10 @@ pub fn name_and_version(kind: &str) -> (&str, Option<&str>) {
 ///
 /// The store cannot be read.
 pub async fn step_of(store: &dyn Store, job: JobId) -> Result<Option<StepPlace>, StoreError> {
-    let Some(flow) = store.job(job).await?.and_then(|details| details.parent) else {
+    let Some((flow, suspension)) = store.suspension_of(job).await? else {
         return Ok(None);
     };
-    let position = Positions::from(flow.position..flow.position + 1);
-    let suspensions = store.suspensions(flow.batch, &position).await?;
-    let Some((suspension, number)) = suspensions.into_iter().flatten().find_map(|suspension| {
-        let number = number_among(&suspension.children, job)?;
-        suspension.flow.is_some().then_some((suspension, number))
-    }) else {
+    let Some(number) = number_among(&suspension.children, job).filter(|_| suspension.flow.is_some()) else {
         return Ok(None);
     };
     let Some(details) = store.job(flow).await? else {
