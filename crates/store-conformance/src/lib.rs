@@ -78,10 +78,12 @@ macro_rules! store_conformance {
                 the_order_holds_for_waiting_workers,
                 a_worker_that_goes_away_gives_back,
                 unregistered_workers_get_no_jobs,
+                a_claim_finds_what_its_reports_release,
             ]
             claim::next [
                 the_next_jobs_are_those_of_the_next_claim,
                 the_next_jobs_respect_controls,
+                the_next_jobs_are_found_behind_many_lanes,
             ]
             claim::held_back [
                 what_holds_due_jobs_back_is_told,

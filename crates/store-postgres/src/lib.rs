@@ -415,10 +415,8 @@ impl Store for PostgresStore {
     }
 
     async fn next_jobs(&self, want: &Want) -> Result<Vec<JobRow>, StoreError> {
-        let (cache, now) = (&self.database.cache, self.database.now());
-        look!(self, |snapshot| claim::next::next_jobs(
-            &snapshot, cache, now, want
-        ))
+        let now = self.database.now();
+        look!(self, |snapshot| claim::next::next_jobs(&snapshot, now, want))
     }
 
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {

@@ -187,7 +187,7 @@ impl Writer {
     /// Carries out the units and hands over what was claimed for workers that wait: the replies, and the claims that nobody
     /// waits for any more.
     fn serve(&mut self, units: &[Unit<'_>]) -> (Vec<WriterReply>, Vec<Unclaimed>) {
-        let mut outcome = self.carry_out_or_roll_back(units);
+        let mut outcome = self.carry_out(units);
         let mut unclaimed = Vec::new();
         for (waiting, exchanged) in outcome.handed_over.drain(..) {
             unclaimed.extend(waiting.answer(exchanged));
@@ -196,17 +196,6 @@ impl Writer {
             (self.on_work)();
         }
         (outcome.replies, unclaimed)
-    }
-
-    /// Carries out the units. A panic outside of an operation, such as one of the clock, fails them and leaves the writer as it
-    /// was: without this, the panic of one caller would close the store for all.
-    fn carry_out_or_roll_back(&mut self, units: &[Unit<'_>]) -> Outcome {
-        let carry_out = AssertUnwindSafe(|| self.carry_out(units));
-        catch_unwind(carry_out).unwrap_or_else(|panic| {
-            let error = StoreError::Panicked(gristmill_store::rules::panic_text(&*panic));
-            let (Stop::CannotBegin(error) | Stop::RolledBack(error)) = self.roll_back(error);
-            Outcome::failed(units, &error)
-        })
     }
 
     fn carry_out(&mut self, units: &[Unit<'_>]) -> Outcome {
@@ -235,6 +224,23 @@ impl Writer {
 
     /// Carries out all units in one transaction.
     fn together(&mut self, units: &[Unit<'_>], way: Way) -> std::result::Result<Outcome, Stop> {
+        let outcome = self.commit_or_roll_back(units, way)?;
+        self.check_files()?;
+        Ok(outcome)
+    }
+
+    /// Commits all units. A panic outside of an operation, such as one of the clock, rolls the transaction back like an error:
+    /// without this, the panic of one caller would close the store for all. It covers nothing after COMMIT, because what is
+    /// committed must not be tried again.
+    fn commit_or_roll_back(&mut self, units: &[Unit<'_>], way: Way) -> std::result::Result<Outcome, Stop> {
+        let commit = AssertUnwindSafe(|| self.commit(units, way));
+        catch_unwind(commit).unwrap_or_else(|panic| {
+            let text = gristmill_store::rules::panic_text(&*panic);
+            Err(self.roll_back(StoreError::Panicked(text)))
+        })
+    }
+
+    fn commit(&mut self, units: &[Unit<'_>], way: Way) -> std::result::Result<Outcome, Stop> {
         self.set_sync(units).map_err(Stop::CannotBegin)?;
         self.command("BEGIN IMMEDIATE").map_err(Stop::CannotBegin)?;
         self.check_layout()?;
@@ -274,7 +280,6 @@ impl Writer {
                 .map_err(|error| self.roll_back(error))?;
         }
         self.command_or_roll_back("COMMIT")?;
-        self.check_files()?;
         self.latest = if now.is_set_back_from(latest) {
             now
         } else {
@@ -397,7 +402,7 @@ impl Writer {
         // Each round removes at least one waiting worker, so the loop ends.
         while let Some(one) = unclaimed.pop() {
             let work = Work::give_back(one);
-            let mut outcome = self.carry_out_or_roll_back(&[Unit::Work(&work)]);
+            let mut outcome = self.carry_out(&[Unit::Work(&work)]);
             for (waiting, exchanged) in outcome.handed_over.drain(..) {
                 unclaimed.extend(waiting.answer(exchanged));
             }

@@ -192,9 +192,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         newest::newest_jobs(self, filter, limit).await
     }
 
-    /// The jobs that a worker with this wish would get if it claimed now, in the order of claims: by the same admission, with
-    /// pauses, limits, shares and aging. Takes nothing. At most [`NEXT_JOBS_MAX`](gristmill_model::limits::NEXT_JOBS_MAX).
-    /// Without queues, of all queues. Among shares, a worker may begin with another one, because each handle serves them in turn.
+    /// The jobs that a worker with this wish would get if it claimed now, in the order of claims, whatever the size of their
+    /// payloads: by the same admission, with pauses, limits, shares and aging. Takes nothing. At most
+    /// [`NEXT_JOBS_MAX`](gristmill_model::limits::NEXT_JOBS_MAX). Without queues, of all queues. Among shares, a worker may
+    /// begin with another one, because each handle serves them in turn.
     async fn next_jobs(&self, want: &Want) -> Result<Vec<JobRow>, StoreError>;
 
     /// The number of matching jobs, by state.

@@ -2,6 +2,7 @@
 
 use gristmill_model::limits::NEXT_JOBS_MAX;
 use gristmill_model::{Clock, Control, Effect, JobId, Scope};
+use gristmill_store::rules::lanes::LOOK_LANES_MAX;
 use gristmill_store::{ControlFilter, Store, Want};
 
 use crate::Database;
@@ -161,4 +162,29 @@ pub async fn the_next_jobs_respect_controls(database: &dyn Database) {
     let rest = claims_as_foretold(&*store, worker, &want(100)).await;
     assert_eq!(rest.len(), left - 5, "all others");
     assert!(left > 20, "{left} jobs are few");
+}
+
+/// A claim looks into a part of the lanes at a time, if they are many. The next jobs may lie behind a whole part without due jobs.
+pub async fn the_next_jobs_are_found_behind_many_lanes(database: &dyn Database) {
+    /// The number of batches in one submit.
+    const SUBMITTED_AT_ONCE: usize = 1_000;
+    let store = database.open().await;
+    let later = database.clock().now().plus_ms(50_000);
+    for first in (0..LOOK_LANES_MAX).step_by(SUBMITTED_AT_ONCE) {
+        let lanes = first..first + SUBMITTED_AT_ONCE;
+        let news = lanes.map(|lane| {
+            let mut new = batch(1);
+            new.options.group = Some(format!("tenant {lane}"));
+            new.options.run_at = Some(later);
+            new
+        });
+        store.submit(news.collect(), None).await.unwrap();
+    }
+    let due = submit(&*store, batch_of("last", 1)).await;
+    let last = Want {
+        kinds: vec!["last".into()],
+        ..want(10)
+    };
+    assert_eq!(next(&*store, &last).await, [job(due, 0)], "of one kind");
+    assert_eq!(next(&*store, &want(10)).await, [job(due, 0)], "of all kinds");
 }

@@ -188,7 +188,7 @@ impl Transaction {
         let (mut seen, mut taken) = (Vec::new(), Vec::new());
         // Each look but the last takes a slice, and each reads twice as many as the one before.
         while misses < MISSES_MAX {
-            let sight = (&*self.cache, self.now);
+            let sight = (Some(&*self.cache), self.now);
             let exhausted = look_at(self, sight, want, &admission, &mut line, looks, &seen).await?;
             looks += 1;
             line.choose(&mut admission);
@@ -337,10 +337,10 @@ impl Transaction {
 }
 
 /// Reads the heads of the lanes that can take more jobs: as many slices of each as were enough last time, and twice
-/// as many after each earlier look. Reports whether there is no more to find.
+/// as many after each earlier look; without a cache, a few at first. Reports whether there is no more to find.
 pub(super) async fn look_at(
     reads: &impl Reads,
-    (cache, now): (&HandleCache, Timestamp),
+    (cache, now): (Option<&HandleCache>, Timestamp),
     want: &Want,
     admission: &Admission,
     line: &mut Candidates,
@@ -357,7 +357,8 @@ pub(super) async fn look_at(
             places.insert(id, index);
             ids.push(id);
             rooms.push(i64::from(room));
-            let slices = i64::from(cache.slices_for(room).max(LOOK_SLICES_MIN)) << looks_before.min(16);
+            let usual = cache.map_or(0, |cache| cache.slices_for(room));
+            let slices = i64::from(usual.max(LOOK_SLICES_MIN)) << looks_before.min(16);
             slices_max.push(slices.min(LEASE_SLICES_MAX.into()));
             let aging = admission.aging(index);
             graces.push(aging.map(|aging| aging.grace_ms));

@@ -1,22 +1,25 @@
 //! The jobs that the next claim would take. The same look and the same admission choose them, on a snapshot.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use gristmill_model::limits::NEXT_JOBS_MAX;
 use gristmill_model::{BatchId, Timestamp};
 use gristmill_store::rules::admission::Admission;
+use gristmill_store::rules::controls::Controls;
 use gristmill_store::rules::lanes::{LOOK_LANES_MAX, Lane};
 use gristmill_store::rules::piece::Piece;
 use gristmill_store::{JobRow, Want};
+use tokio_postgres::Row;
 
 use crate::claim::admitted_claim::{Candidates, READ, look_at};
 use crate::claim::control::{all_controls, usage};
+use crate::claim::{BUSY, LANES_SOUGHT_MAX};
 use crate::database::connection::Param;
-use crate::database::handle_cache::HandleCache;
 use crate::database::rows::Slice;
 use crate::database::snapshot::Snapshot;
 use crate::failure::Result;
-use crate::query::due::{read_lane, wanted_lanes};
+use crate::query::due::{number, read_lane};
 use crate::query::rows_of;
 
 /// The queues of all lanes.
@@ -26,21 +29,68 @@ const QUEUES: &str = "SELECT DISTINCT queue FROM gristmill.lane";
 const HELD_LANES: &str = "SELECT l.id, l.queue, l.kind, l.job_group FROM gristmill.lane l \
      WHERE l.id IN (SELECT h.lane_id FROM gristmill.held h WHERE h.lane_id IS NOT NULL)";
 
-/// The jobs that a worker with this wish would get now, in the order of claims.
-pub(crate) async fn next_jobs(
-    snapshot: &Snapshot,
-    cache: &HandleCache,
-    now: Timestamp,
-    want: &Want,
-) -> Result<Vec<JobRow>> {
+/// Lanes of the queues `$1` and the kinds `$2` (of all, if there are none): at most `$3`.
+const WANTED: &str = "SELECT l.id, l.queue, l.kind, l.job_group FROM gristmill.lane l \
+     WHERE l.queue = ANY ($1) AND (cardinality($2::text[]) = 0 OR l.kind = ANY ($2)) LIMIT $3";
+
+/// Those of the lanes `$3` that are of the queues `$1` and the kinds `$2`.
+const WANTED_OF: &str = "SELECT l.id, l.queue, l.kind, l.job_group FROM gristmill.lane l \
+     WHERE l.id = ANY ($3) AND l.queue = ANY ($1) AND (cardinality($2::text[]) = 0 OR l.kind = ANY ($2))";
+
+/// A chosen slice, and how many jobs of it.
+type Chosen = ((BatchId, i64), u32);
+
+/// The jobs that a worker with this wish would get now, in the order of claims, whatever the size of their payloads.
+///
+/// Like a claim, it looks into all wanted lanes at once if they are few. Otherwise it takes those with slices, a part at a time,
+/// until a part has jobs.
+pub(crate) async fn next_jobs(snapshot: &Snapshot, now: Timestamp, want: &Want) -> Result<Vec<JobRow>> {
     let mut want = want.clone();
     if want.queues.is_empty() {
         for row in &snapshot.query(QUEUES, &[]).await? {
             want.queues.push(row.try_get::<_, &str>(0)?.into());
         }
     }
-    let lanes = wanted_lanes(snapshot, &want, LOOK_LANES_MAX).await?;
+    let names = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let (queues, kinds) = (names(&want.queues), names(&want.kinds));
     let mut controls = all_controls(snapshot).await?;
+    let all = snapshot
+        .query(WANTED, &[&queues, &kinds, &number(LANES_SOUGHT_MAX + 1)])
+        .await?;
+    let mut found = Vec::new();
+    if all.len() <= LANES_SOUGHT_MAX {
+        found = look_into(snapshot, now, &want, &mut controls, lanes_of(&all)?).await?;
+    } else {
+        let mut after = Some(0);
+        while found.is_empty()
+            && let Some(last) = after
+        {
+            let busy = snapshot.query(BUSY, &[&last, &number(LOOK_LANES_MAX)]).await?;
+            let ids = busy.iter().map(|row| row.try_get(0));
+            let ids = ids.collect::<std::result::Result<Vec<i32>, _>>()?;
+            after = ids.last().copied().filter(|_| ids.len() == LOOK_LANES_MAX);
+            let wanted = snapshot.query(WANTED_OF, &[&queues, &kinds, &ids]).await?;
+            found = look_into(snapshot, now, &want, &mut controls, lanes_of(&wanted)?).await?;
+        }
+    }
+    rows_of(snapshot, &pieces_of(snapshot, now, &found).await?).await
+}
+
+/// The lanes of these rows, by id.
+fn lanes_of(rows: &[Row]) -> Result<Vec<Lane>> {
+    let mut lanes: Vec<Lane> = rows.iter().map(read_lane).collect::<Result<_>>()?;
+    lanes.sort_unstable_by_key(|lane| lane.id);
+    Ok(lanes)
+}
+
+/// Chooses jobs of these lanes, as a claim from them would.
+async fn look_into(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    want: &Want,
+    controls: &mut Controls,
+    lanes: Vec<Lane>,
+) -> Result<Vec<Chosen>> {
     let needs = controls.needs(&lanes);
     let mut held = HashMap::new();
     if needs.held {
@@ -51,11 +101,12 @@ pub(crate) async fn next_jobs(
     }
     let held = |id: i64| -> Option<Lane> { held.get(&id).cloned() };
     let usage = usage(snapshot, &needs, None, held).await?;
-    let mut admission = Admission::new(&mut controls, lanes, now, &usage);
+    let mut admission = Admission::new(controls, lanes, now, &usage);
     let mut line = Candidates::new(want.jobs_max.min(NEXT_JOBS_MAX), u64::MAX);
     let (mut looks, mut seen, mut found) = (0, Vec::new(), Vec::new());
     loop {
-        let exhausted = look_at(snapshot, (cache, now), &want, &admission, &mut line, looks, &seen).await?;
+        // Without the numbers of slices that claims needed last: these are for fewer jobs.
+        let exhausted = look_at(snapshot, (None, now), want, &admission, &mut line, looks, &seen).await?;
         looks += 1;
         line.choose(&mut admission);
         let (order, chosen) = (std::mem::take(&mut line.order), std::mem::take(&mut line.chosen));
@@ -65,18 +116,13 @@ pub(crate) async fn next_jobs(
         let jobs = |key: (BatchId, i64)| chosen.get(&key).map_or(0, |(_, jobs)| *jobs);
         found.extend(order.into_iter().map(|key| (key, jobs(key))));
         if is_over {
-            break;
+            return Ok(found);
         }
     }
-    rows_of(snapshot, &pieces_of(snapshot, now, &found).await?).await
 }
 
 /// The first jobs of these slices: of each, as many as it says.
-async fn pieces_of(
-    snapshot: &Snapshot,
-    now: Timestamp,
-    found: &[((BatchId, i64), u32)],
-) -> Result<Vec<(BatchId, Piece)>> {
+async fn pieces_of(snapshot: &Snapshot, now: Timestamp, found: &[Chosen]) -> Result<Vec<(BatchId, Piece)>> {
     let params: Vec<Param> = vec![
         Box::new(found.iter().map(|(key, _)| key.0.0).collect::<Vec<_>>()),
         Box::new(found.iter().map(|(key, _)| key.1).collect::<Vec<_>>()),

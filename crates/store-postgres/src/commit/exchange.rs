@@ -1,4 +1,5 @@
-//! Exchanges: they commit reports and claim jobs, in one transaction of two round trips.
+//! Exchanges: they commit reports and claim jobs, in one transaction. It takes two round trips, or three if jobs wait for reported
+//! ones.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,7 +18,7 @@ use gristmill_store::{Exchanged, StoreError, Want};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::claim::{Claimed, next_run_at};
+use crate::claim::{Claimed, Look, next_run_at};
 use crate::database::Database;
 use crate::database::answers::Pending;
 use crate::database::connection::Param;
@@ -386,7 +387,7 @@ impl Transaction {
         let all: Vec<&Report> = reports.iter().collect();
         let simple = reports.iter().all(is_simple);
         let accepted = if simple && !reports.is_empty() {
-            Some(self.send_reports(worker, &all).await?)
+            Some(self.send_reports(worker, &all).await)
         } else {
             None
         };
@@ -394,10 +395,11 @@ impl Transaction {
         // that wait for reported ones: where the last report had such jobs, the claim does not look too early.
         let look = match want {
             Some(want) if simple && (reports.is_empty() || !self.cache.settles()) => {
-                self.send_look(want).await?
+                self.send_look(want).await
             }
-            _ => None,
+            _ => Ok(None),
         };
+        // After a statement that fails, later ones cannot even be sent. The first answer tells the cause, so none is passed over.
         let registered = registered.await?;
         let name: Option<Arc<str>> = match registered.first() {
             Some(row) => Some(row.try_get::<_, &str>(0)?.into()),
@@ -407,10 +409,10 @@ impl Transaction {
             return Err(StoreError::WorkerUnknown(worker).into());
         }
         let accepted = match accepted {
-            Some(accepted) => Some(accepted.await?),
+            Some(accepted) => Some(accepted?.await?),
             None => None,
         };
-        let mut look = match look {
+        let mut look = match look? {
             Some(look) => Some(look.arrive().await?),
             None => None,
         };
@@ -431,19 +433,15 @@ impl Transaction {
         if !reports.is_empty() {
             self.cache.remember_settling(settling.is_some());
         }
-        let mut look_again = None;
-        if let Some(want) = want {
-            self.release_keys().await?;
-            // Jobs that were kept behind keys can be claimed at once, too.
-            if settling.is_some() || self.ran_again || late || look.is_none() {
-                self.flush_behind().await?;
-                look_again = self.send_look(want).await?;
-            }
-        }
+        let is_stale = settling.is_some() || late || look.is_none();
+        let look_again = match want {
+            Some(want) => self.look_again(want, is_stale).await,
+            None => Ok(None),
+        };
         if let Some(settling) = settling {
             self.settled(settling).await?;
         }
-        if let Some(again) = look_again {
+        if let Some(again) = look_again? {
             look = Some(again.arrive().await?);
         }
         let mut claimed = Claimed::default();
@@ -454,6 +452,17 @@ impl Transaction {
             self.writes.news.claimed_itself(claimed.jobs_new);
         }
         self.outline(receipts, lease, claimed).await
+    }
+
+    /// Sends another look behind everything that the reports change, if the first one `is_stale`.
+    async fn look_again(&mut self, want: &Want, is_stale: bool) -> Result<Option<Look<Pending<Vec<Row>>>>> {
+        self.release_keys().await?;
+        // Jobs that were kept behind keys can be claimed at once, too.
+        if !is_stale && !self.ran_again {
+            return Ok(None);
+        }
+        self.flush_behind().await?;
+        self.send_look(want).await
     }
 
     /// Stores the reports that were accepted at once, and looks at the others.

@@ -33,8 +33,7 @@ pub(crate) enum Durability {
 pub(crate) struct Transaction {
     pub connection: Pooled,
     begin: Pending<()>,
-    mark: Pending<Vec<Row>>,
-    /// The answers that nobody has awaited yet.
+    /// The answers that nobody has awaited yet; the first is that to the mark.
     behind: Vec<Pending<Vec<Row>>>,
     pub cache: Arc<HandleCache>,
     /// The time of the operation.
@@ -77,8 +76,7 @@ impl Transaction {
         Ok(Transaction {
             connection,
             begin,
-            mark,
-            behind: Vec::new(),
+            behind: vec![mark],
             cache,
             now,
             writes: Writes::default(),
@@ -174,8 +172,7 @@ impl Transaction {
     /// Sends the gathered writes and commits, at once. After an error that does not show the server's decision, the
     /// result is unknown.
     pub async fn finish(mut self) -> std::result::Result<(), NotCommitted> {
-        let mut answers = vec![self.mark];
-        answers.append(&mut self.behind);
+        let mut answers = std::mem::take(&mut self.behind);
         let writes = std::mem::take(&mut self.writes);
         match writes.send(&self.connection).await {
             Ok(writes) => answers.extend(writes),

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use gristmill_model::limits::{
     ATTEMPTS_MAX, BATCH_BYTES_TARGET, BATCH_JOBS_MAX, CONTROLS_MAX, INTERVAL_MS_MAX, KEPT_EVENTS_MAX,
-    KEY_BYTES_MAX, KEY_PERIOD_MS_MAX, NAME_BYTES_MAX, PAUSES_PER_JOB_MAX, PAYLOAD_BYTES_MAX,
+    KEY_BYTES_MAX, KEY_PERIOD_MS_MAX, LEASE_JOBS_MAX, NAME_BYTES_MAX, PAUSES_PER_JOB_MAX, PAYLOAD_BYTES_MAX,
     PREREQUISITES_MAX, TAG_NAME_BYTES_MAX, TAG_VALUE_BYTES_MAX, TAGS_PER_JOB_MAX, VALUE_BYTES_MAX,
 };
 use gristmill_model::{NewBatch, PackedArray, SystemClock};
@@ -39,6 +39,7 @@ fn limits_in_sql_are_those_of_the_model() {
         ("kept_max", i64::from(KEPT_EVENTS_MAX)),
         ("key_bytes_max", number(KEY_BYTES_MAX)),
         ("lanes_max", number(LANES_MAX)),
+        ("lease_jobs_max", i64::from(LEASE_JOBS_MAX)),
         ("name_bytes_max", number(NAME_BYTES_MAX)),
         ("payload_bytes_max", number(PAYLOAD_BYTES_MAX)),
         ("reasons_max", number(PAUSES_PER_JOB_MAX)),

@@ -28,7 +28,7 @@ const DUE: &str = heads!(
 );
 
 /// Wanted lanes that have slices, at most `lanes_max`.
-pub(crate) async fn wanted_lanes(snapshot: &Snapshot, want: &Want, lanes_max: usize) -> Result<Vec<Lane>> {
+async fn wanted_lanes(snapshot: &Snapshot, want: &Want, lanes_max: usize) -> Result<Vec<Lane>> {
     let names = |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
     let (queues, kinds) = (names(&want.queues), names(&want.kinds));
     let rows = snapshot
@@ -50,7 +50,8 @@ pub(crate) fn read_lane(row: &Row) -> Result<Lane> {
     })
 }
 
-fn number(count: usize) -> i64 {
+/// A number of rows as a parameter.
+pub(crate) fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 

@@ -135,6 +135,7 @@ DECLARE
     child_ids bigint[];
     child_positions int4multirange[];
     tree record;
+    lease_jobs_max CONSTANT integer := 10000;
 BEGIN
     claimable := 0;
     ended_ids := '{}';
@@ -242,8 +243,8 @@ BEGIN
     SELECT * INTO tree FROM gristmill.cancel_trees(child_ids, child_positions, '{}', now_ms);
     IF cardinality(child_ids) > 0 THEN
         -- The cancel may have cut slices of other parents' children. A claim of this transaction takes these for new ones, so it is told
-        -- of one more than it can take, and wakes others.
-        claimable := claimable + 1;
+        -- of more than it can take, and wakes others.
+        claimable := claimable + lease_jobs_max + 1;
     END IF;
     ended_ids := tree.ended_ids || parent_id;
     ended_positions := tree.ended_positions || failed_positions;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gristmill_model::{
-    BatchId, Completed, JobError, JobId, JobLog, LeasedSlice, NewBatch, PackedArray, Positions, Report,
-    WorkerId,
+    After, BatchId, Completed, JobError, JobId, JobLog, LeasedSlice, NewBatch, PackedArray, Positions,
+    Report, WorkerId,
 };
 use gristmill_private_postgres::PrivatePostgres;
 use gristmill_store::{JobFilter, NewWorker, Store, StoreError, Want};
@@ -223,6 +223,49 @@ async fn terminated_connections_lose_nothing() {
         server.psql(&database, sql).unwrap();
     })
     .await;
+}
+
+/// A deadlock while the ends of jobs are settled is met by a retry, although the claim behind it fails first: its statements are
+/// new to the connection.
+#[tokio::test]
+async fn a_deadlock_of_a_settlement_is_retried() {
+    let server = gristmill_private_postgres::shared();
+    let url = server.create_database().unwrap();
+    let store = open(&url).await;
+    let worker = register(&*store).await;
+    let mut chains = Vec::new();
+    for _ in 0..2 {
+        let after = NewBatch {
+            after: vec![After::earlier(0)],
+            ..NewBatch::new("work", numbers(0..1))
+        };
+        let chain = vec![NewBatch::new("work", numbers(0..1)), after];
+        chains.push(store.submit(chain, None).await.unwrap());
+    }
+    let claimed = store.exchange(worker, Vec::new(), Some(want(2))).await.unwrap();
+    let slices = claimed.lease.unwrap().slices;
+    let exchange = async |slice: &LeasedSlice| {
+        let exchanged = store.exchange(worker, vec![completed(slice)], Some(want(1)));
+        exchanged.await.unwrap().lease.unwrap().slices[0].batch
+    };
+    // The store learns that jobs wait for others.
+    assert_eq!(exchange(&slices[0]).await, chains[0][1]);
+    let database = url.split(['/', '?']).nth(3).unwrap();
+    let fails_once = "CREATE SEQUENCE public.settlement; \
+         CREATE FUNCTION public.fail_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF nextval('public.settlement') = 1 THEN RAISE EXCEPTION 'as in a deadlock' USING ERRCODE = 'deadlock_detected'; END IF; \
+         RETURN NULL; END $$; \
+         CREATE TRIGGER fail_once AFTER UPDATE OR DELETE ON gristmill.blocked FOR EACH STATEMENT EXECUTE FUNCTION public.fail_once()";
+    server.psql(database, fails_once).unwrap();
+    // The store's next connection has prepared nothing yet.
+    let terminate = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity \
+         WHERE datname = current_database() AND application_name LIKE 'gristmill%'";
+    server.psql(database, terminate).unwrap();
+    assert_eq!(exchange(&slices[1]).await, chains[1][1]);
+    let attempts = server
+        .psql(database, "SELECT last_value FROM public.settlement")
+        .unwrap();
+    assert!(attempts.trim().parse::<u32>().unwrap() > 1, "{attempts}");
 }
 
 /// A worker whose process was stopped in the middle of an operation loses its jobs like others, and blocks nobody.

@@ -15,7 +15,7 @@ use crate::failure::Result;
 use crate::query::rows_of;
 use crate::transaction::{Memory, Transaction};
 
-/// The jobs that a worker with this wish would get now, in the order of claims.
+/// The jobs that a worker with this wish would get now, in the order of claims, whatever the size of their payloads.
 pub(crate) fn next_jobs(connection: &Connection, now: Timestamp, mut want: Want) -> Result<Vec<JobRow>> {
     let mut memory = Memory::new(Box::new(SplitMix64::new(0)));
     if want.queues.is_empty() {

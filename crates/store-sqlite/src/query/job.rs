@@ -258,7 +258,12 @@ pub(crate) fn rows_of(
     let mut all = Vec::new();
     for (batch, piece) in found {
         let common = statement.query_row([batch.0], |row| Ok(read_common(row)));
-        let common = in_batch(*batch, "batch", common.map_err(Failure::from).flatten())?;
+        let common = match in_batch(*batch, "batch", common.map_err(Failure::from).flatten()) {
+            Ok(common) => common,
+            // A claim passes over it, too.
+            Err(failure) if failure.is_of_batch() => continue,
+            Err(failure) => return Err(failure),
+        };
         let jobs = piece.positions.iter().map(|position| (position, piece)).collect();
         add_jobs(connection, now, &common, jobs, usize::MAX, &mut all)?;
     }
@@ -396,14 +401,16 @@ fn add_jobs(
     if found.is_empty() {
         return Ok(());
     }
-    let mut messages = failure_messages(connection, batch.batch)?;
-    let running = found.values().any(|piece| piece.claimed_at.is_some());
+    let found: Vec<(u32, &Piece)> = found.into_iter().take(limit - page.len()).collect();
+    let positions = found.iter().map(|(position, _)| *position);
+    let mut messages = failure_messages(connection, batch.batch, positions)?;
+    let running = found.iter().any(|(_, piece)| piece.claimed_at.is_some());
     let told = if running {
         told(connection, batch.batch)?
     } else {
         Told::default()
     };
-    for (position, piece) in found.into_iter().take(limit - page.len()) {
+    for (position, piece) in found {
         let job = JobId {
             batch: batch.batch,
             position,
@@ -414,11 +421,17 @@ fn add_jobs(
     Ok(())
 }
 
-/// The message of each job's last failure.
-fn failure_messages(connection: &Connection, batch: BatchId) -> Result<HashMap<u32, String>> {
+/// The message of the last failure of each of these jobs. It reads no failures of others: a batch can have many.
+fn failure_messages(
+    connection: &Connection,
+    batch: BatchId,
+    positions: impl Iterator<Item = u32>,
+) -> Result<HashMap<u32, String>> {
     let mut statement = connection.prepare_cached(
-        "SELECT position, error ->> '$.message' FROM failure WHERE batch_id = ?1 ORDER BY position, failed_at, attempt, lease_id",
+        "SELECT position, error ->> '$.message' FROM failure \
+         WHERE batch_id = ?1 AND position IN (SELECT value FROM json_each(?2)) ORDER BY position, failed_at, attempt, lease_id",
     )?;
-    let rows = statement.query_map(params![batch.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let positions = serde_json::to_string(&positions.collect::<Vec<_>>())?;
+    let rows = statement.query_map(params![batch.0, positions], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

@@ -189,15 +189,27 @@ impl HandOver {
     }
 
     /// Makes the writer's thread give back jobs that nobody waits for any more. If the queue is full, a task waits for space;
-    /// without a runtime, the worker's jobs come back once it has ended.
+    /// without a runtime, or once the store is closed, the worker's jobs come back after it has ended.
     pub fn give_back(&self, unclaimed: Unclaimed) {
+        let worker = unclaimed.worker;
         let operation = Operation::Work(Work::give_back(unclaimed));
-        if let Err(EnqueueError::Full(operation)) = self.submitter.enqueue(operation, OPERATION_BYTES)
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            let submitter = self.submitter.clone();
-            runtime.spawn(async move { submitter.submit(operation, OPERATION_BYTES).await });
-        }
+        let reason = match self.submitter.enqueue(operation, OPERATION_BYTES) {
+            Ok(_) => return,
+            Err(EnqueueError::Full(operation)) => match tokio::runtime::Handle::try_current() {
+                Ok(runtime) => {
+                    let submitter = self.submitter.clone();
+                    runtime.spawn(async move { submitter.submit(operation, OPERATION_BYTES).await });
+                    return;
+                }
+                Err(_) => "the writer's queue is full",
+            },
+            Err(EnqueueError::Closed(_)) => "the store is closed",
+        };
+        tracing::warn!(
+            worker = worker.0,
+            reason,
+            "jobs that were claimed for a worker that no longer waits come back once it has ended"
+        );
     }
 
     async fn look_then_wait(&self, ticket: Ticket<WriterReply>) -> Result<WriterReply, GroupCommitError> {

@@ -1,8 +1,9 @@
 //! Single submits of lone callers, which commit in the callers' own threads where COMMIT does not wait for the disk.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::thread::ThreadId;
@@ -151,9 +152,15 @@ fn callers_of_many_threads_get_their_own_jobs_until_the_store_is_closed() {
 
 type Action = Box<dyn FnOnce() + Send>;
 
-/// A clock that does something when it is asked for the nth time from now on.
+/// A clock that does something when it is asked for the nth time from now on. It may do so several times.
 #[derive(Default)]
-struct Trap(Mutex<Option<(u32, Action)>>);
+struct Trap(Mutex<Traps>);
+
+#[derive(Default)]
+struct Traps {
+    asked: u32,
+    actions: BTreeMap<u32, Action>,
+}
 
 impl std::fmt::Debug for Trap {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -163,22 +170,19 @@ impl std::fmt::Debug for Trap {
 
 impl Trap {
     fn set(&self, asked: u32, action: impl FnOnce() + Send + 'static) {
-        *self.0.lock().unwrap() = Some((asked, Box::new(action)));
+        let mut traps = self.0.lock().unwrap();
+        let at = traps.asked + asked;
+        traps.actions.insert(at, Box::new(action));
     }
 }
 
 impl Clock for Trap {
     fn now(&self) -> Timestamp {
-        let mut trap = self.0.lock().unwrap();
-        let action = match trap.take() {
-            Some((1, action)) => Some(action),
-            Some((asked, action)) => {
-                *trap = Some((asked - 1, action));
-                None
-            }
-            None => None,
-        };
-        drop(trap);
+        let mut traps = self.0.lock().unwrap();
+        traps.asked += 1;
+        let asked = traps.asked;
+        let action = traps.actions.remove(&asked);
+        drop(traps);
         if let Some(action) = action {
             action();
         }
@@ -211,6 +215,41 @@ async fn a_panic_of_the_clock_fails_one_submit_and_no_other() {
         assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 21);
         store.close().await.unwrap();
     }
+}
+
+/// The clock panics in each transaction of a group, until the group is carried out one by one, and there for the second operation.
+#[tokio::test]
+async fn a_panic_of_the_clock_fails_no_other_operation_of_its_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(Trap::default());
+    let store = open_with(folder.path(), clock.clone(), Synchronous::Full);
+    // The writer waits in the middle of an operation, until others have gathered behind it.
+    let (waits, is_waiting) = channel();
+    let (goes_on, may_go_on) = channel::<()>();
+    clock.set(1, move || {
+        waits.send(()).unwrap();
+        may_go_on.recv().unwrap();
+    });
+    let submit_one = || store.submit(vec![batch(1)], None);
+    let mut first = submit_one();
+    assert!((&mut first).now_or_never().is_none());
+    is_waiting.recv().unwrap();
+    let mut group: Vec<_> = (0..4).map(|_| submit_one()).collect();
+    for submit in &mut group {
+        assert!(submit.now_or_never().is_none());
+    }
+    // Each transaction asks for the time, and then each submit in it: the first one has yet to ask, once. Two transactions of the group
+    // fail; then the first submit asks twice.
+    for asked in [2, 3, 6] {
+        clock.set(asked, || panic!("the clock stands still"));
+    }
+    goes_on.send(()).unwrap();
+    first.await.unwrap();
+    let answers = join_all(group).await;
+    let failed: Vec<bool> = answers.iter().map(Result::is_err).collect();
+    assert_eq!(failed, [false, true, false, false], "{answers:?}");
+    assert!(matches!(&answers[1], Err(StoreError::Panicked(text)) if text.contains("stands still")));
+    assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 4);
 }
 
 /// Locks the file when it is woken.
