@@ -477,10 +477,7 @@ impl Run<'_> {
                     match inputs.next() {
                         Some(input) => {
                             let file = input.file();
-                            let name = input.name().map(|name| self.known.name_of(name, file.as_ref()));
-                            if name.as_deref().is_some_and(|name| self.known.has_moved(name)) {
-                                continue;
-                            }
+                            let name = self.known.name_of(input.name(), file.as_ref()).await;
                             if self.is_seen(name.as_deref(), file, on_event).await {
                                 continue;
                             }

@@ -34,7 +34,7 @@ use crate::error::MemoryError;
 use crate::limits::{BINARY_BYTES_MAX, CHUNK_CHARACTERS_DEFAULT, SOURCE_MESSAGES_MAX};
 use crate::message::Message;
 use chat::{discord, irc, matrix, mattermost, slack, telegram, whatsapp, zulip};
-pub use content::Content;
+pub use content::{Content, Folders};
 use format::ZIP_MARK;
 pub use format::{Format, SourceKind};
 use json_lines::JsonLines;

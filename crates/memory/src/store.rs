@@ -346,7 +346,10 @@ pub struct Source {
 impl Source {
     /// The path of its file from the root, where it was when it was ingested; `None` if it was no file.
     pub fn place(&self) -> Option<&Path> {
-        self.stamp.as_deref().and_then(Content::place_of).map(Path::new)
+        let place = self.stamp.as_deref().and_then(Content::place_of);
+        // A path that was not UTF-8 leads nowhere, so nothing is to be concluded from it.
+        let whole = place.filter(|place| !place.contains(char::REPLACEMENT_CHARACTER));
+        whole.map(Path::new)
     }
 }
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use gristmill_engine::{Engine, EngineSettings};
 use gristmill_memory::export::{ExportError, export_index};
 use gristmill_memory::import::{ImportOptions, import_index};
 use gristmill_memory::pipeline::erasure::forget_extractions;
+use gristmill_memory::source::Content;
 use gristmill_memory::{Change, KnowledgeStore, Memory, MemoryError};
 use gristmill_model::{Clock, SystemClock};
 use gristmill_store_sqlite::SqliteOptions;
@@ -45,11 +46,19 @@ pub async fn manage(arguments: MemoryArguments) -> anyhow::Result<Exit> {
 
 async fn move_source(arguments: &MemoryMoveArguments) -> anyhow::Result<Exit> {
     let memory = arguments.knowledge.open().await?;
-    let renamed = Change::Move {
-        source: arguments.source.clone(),
-        name: arguments.name.clone(),
-    };
-    memory.knowledge().apply(vec![renamed]).await?;
+    let name = arguments.name.clone();
+    let source = arguments.source.clone();
+    let stored = memory.knowledge().source(&source).await?;
+    let mut changes = vec![Change::Move {
+        source,
+        name: name.clone(),
+    }];
+    if stored.is_some_and(|stored| stored.stamp.is_some()) {
+        // The source is the file of its name from now on, or none. A new file at the old place is not to replace its knowledge.
+        let stamp = Content::File(PathBuf::from(&name)).stamp_of_unread();
+        changes.push(Change::Seen { source: name, stamp });
+    }
+    memory.knowledge().apply(changes).await?;
     Ok(Exit::Done)
 }
 

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, bail};
 use gristmill_memory::limits::SOURCE_BYTES_MAX;
 use gristmill_memory::pipeline::{Input, IntoInput, NewInput};
-use gristmill_memory::source::{Content, Format};
+use gristmill_memory::source::{Content, Folders, Format};
 use gristmill_memory::{Change, Memory, MemoryError};
 
 use super::pipe;
@@ -117,6 +117,7 @@ pub struct PassedOver {
 pub async fn find(paths: &[PathBuf], format: Option<Format>, name: Option<&str>) -> anyhow::Result<Found> {
     let mut sources = Vec::new();
     let mut seen = BTreeSet::new();
+    let mut folders = Folders::default();
     let mut has_stdin = false;
     if name.is_some() && !paths.iter().any(|path| path == Path::new("-")) {
         bail!("--name is for standard input; a file's name is its path");
@@ -132,7 +133,7 @@ pub async fn find(paths: &[PathBuf], format: Option<Format>, name: Option<&str>)
             continue;
         }
         let known_as = path.display().to_string();
-        let place = Content::File(path.clone()).place();
+        let place = folders.place(&Content::File(path.clone()));
         if !seen.insert(place.unwrap_or_else(|| known_as.clone())) {
             continue;
         }
@@ -164,16 +165,25 @@ pub async fn add_failed(
     let failures = store.source_failures().await?;
     let unread = store.unread(None).await?;
     let names = failures.into_iter().map(|failure| failure.source);
-    let mut known: BTreeSet<String> = sources.iter().filter_map(Source::name).collect();
+    let mut folders = Folders::default();
+    let mut known = BTreeSet::new();
+    for source in &*sources {
+        let place = source.file().and_then(|file| folders.place(&file));
+        known.extend(place.or_else(|| source.name()));
+    }
     for name in names.chain(unread.into_iter().map(|one| one.source)) {
-        if known.insert(name.clone()) {
-            // The name may be a path from another folder than this one.
-            let stored = store.source(&name).await?;
-            let elsewhere = stored.as_ref().and_then(|stored| stored.place());
-            let here = Content::File(PathBuf::from(&name)).place();
-            let elsewhere = elsewhere.filter(|place| here.as_deref() != place.to_str());
-            let path = elsewhere.map_or_else(|| PathBuf::from(name), Path::to_path_buf);
-            sources.push(Source::File(path, format));
+        // The name may be a path from another folder than this one.
+        let stored = store.source(&name).await?;
+        let stored = stored.as_ref().and_then(|stored| stored.place()?.to_str());
+        let here = folders.place(&Content::File(PathBuf::from(&name)));
+        let path = match stored {
+            Some(place) if here.as_deref() != Some(place) => place.to_owned(),
+            _ => name.clone(),
+        };
+        let place = stored.map(str::to_owned).or(here);
+        // A pipe is known by its name.
+        if !known.contains(&name) && known.insert(place.unwrap_or(name)) {
+            sources.push(Source::File(PathBuf::from(path), format));
         }
     }
     Ok(())
@@ -182,24 +192,12 @@ pub async fn add_failed(
 /// Deletes the sources of folders whose files are gone, and returns their number.
 pub async fn prune_missing(memory: &Memory, paths: &[PathBuf]) -> Result<u64, MemoryError> {
     let folders = paths.iter().map(|path| plain(path)).filter(|path| path.is_dir());
-    // Names are paths from the folder in which they were written.
-    let folders: Vec<String> = folders
-        .filter_map(|folder| Content::File(folder).place())
-        .collect();
+    let folders: Vec<PathBuf> = folders.filter_map(|folder| folder.canonicalize().ok()).collect();
     let store = memory.knowledge();
     let sources = store.sources().await?.into_iter().filter(|source| {
-        // What came through a pipe has no file that could be gone.
-        let was_file = source.stamp.is_some();
-        let named = || {
-            Content::File(PathBuf::from(&source.name))
-                .place()
-                .map(PathBuf::from)
-        };
-        let place = source.place().map(Path::to_path_buf).or_else(named);
-        place.is_some_and(|place| {
-            was_file
-                && matches!(place.try_exists(), Ok(false))
-                && folders.iter().any(|folder| place.starts_with(folder))
+        // What came through a pipe has no place, as it has no file that could be gone.
+        source.place().is_some_and(|place| {
+            matches!(place.try_exists(), Ok(false)) && folders.iter().any(|folder| place.starts_with(folder))
         })
     });
     let gone: Vec<Change> = sources

@@ -1,12 +1,13 @@
 //! The sources that the knowledge base has at the beginning of an ingestion: which files are unchanged, and which have moved.
 
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::MemoryError;
 use crate::pipeline::{Ingestion, plan};
-use crate::source::Content;
-use crate::store::{Change, KnowledgeStore, NewSource, Source};
+use crate::source::{Content, Folders};
+use crate::store::{Change, KnowledgeStore, NewSource, Source, blocking};
 
 /// Stamps that are written in one transaction.
 const STAMPS_AT_ONCE: usize = 1_000;
@@ -20,7 +21,7 @@ pub(super) struct KnownSources {
     by_place: HashMap<String, String>,
     /// Their names, by the digests of their contents.
     by_digest: HashMap<String, Vec<String>>,
-    /// The earlier names of the sources that moved in this ingestion.
+    /// The earlier names and places of the sources that moved in this ingestion.
     moved: HashSet<String>,
     /// The settings of this ingestion.
     settings: String,
@@ -29,6 +30,7 @@ pub(super) struct KnownSources {
     now: gristmill_model::Timestamp,
     /// Stamps of files that are not written yet.
     seen: Vec<Change>,
+    folders: Folders,
 }
 
 impl KnownSources {
@@ -60,60 +62,68 @@ impl KnownSources {
         Ok(known)
     }
 
-    /// The name of the source that a file is, or becomes: the path as the user wrote it, unless that names another file, which was
-    /// named from another folder and is still there. Then it is the path from the root, or the name that the file has.
-    pub(super) fn name_of(&self, written: String, file: Option<&Content>) -> String {
-        let Some(known) = self.files.get(&written) else {
-            return written;
+    /// The name of the source that an input is, or becomes. A file keeps the name that its source has. Another file gets the name as
+    /// the user wrote it, unless that is the name of another file's source: then it is its path from the root, so that both are kept.
+    pub(super) async fn name_of(
+        &mut self,
+        written: Option<String>,
+        file: Option<&Content>,
+    ) -> Option<String> {
+        let written = written?;
+        let Some((file, place)) = file.and_then(|file| Some((file, self.folders.place(file)?))) else {
+            return Some(written);
         };
-        let Some(place) = file.and_then(Content::place) else {
-            return written;
-        };
-        match self.by_place.get(&place) {
-            Some(own) => own.clone(),
-            None if is_another_file(known, &place) => place,
-            None => written,
+        let known = self.files.get(&written);
+        if known.and_then(Source::place) == Some(Path::new(&place)) {
+            return Some(written);
         }
+        if let Some(own) = self.by_place.get(&place) {
+            return Some(own.clone());
+        }
+        Some(match known {
+            Some(known) if is_another_file(known, file).await => place,
+            _ => written,
+        })
     }
 
     /// Whether a file is one of the sources, and unchanged by its stamp.
-    pub(super) fn is_unchanged(&self, name: &str, file: &Content) -> bool {
+    pub(super) fn is_unchanged(&mut self, name: &str, file: &Content) -> bool {
         let known = self.files.get(name).filter(|_| !self.reads_all);
         known.is_some_and(|source| {
             let stamp = source.stamp.as_deref();
             source.complete
                 && source.settings == self.settings
                 && stamp.is_some_and(|stamp| !stamp.starts_with(Content::UNSETTLED))
-                && stamp == file.stamp(self.now).as_deref()
+                && stamp == file.stamp_in(self.now, &mut self.folders).as_deref()
         })
     }
 
-    /// The name of the source that a new file is: the same file was named from another folder, or a file with this content and
-    /// format is gone, so that it has moved.
+    /// The name of the source that a new file is, because it has moved: that source's file had this content and format, and is gone.
     pub(super) fn moved_from(&mut self, new: &NewSource) -> Option<String> {
         let place = Content::place_of(new.stamp.as_deref()?)?;
-        let name = match self.by_place.remove(place) {
-            Some(name) => name,
-            None => {
-                let names = self.by_digest.get_mut(&new.digest)?;
-                let files = &self.files;
-                let gone = |name: &String| {
-                    files
-                        .get(name)
-                        .is_some_and(|source| source.format == new.format && is_gone(source))
-                };
-                let at = names.iter().position(gone)?;
-                names.swap_remove(at)
-            }
+        let names = self.by_digest.get_mut(&new.digest)?;
+        let files = &self.files;
+        let gone = |name: &String| {
+            files
+                .get(name)
+                .is_some_and(|source| source.format == new.format && is_gone(source))
         };
-        self.files.remove(&name);
+        let at = names.iter().position(gone)?;
+        let name = names.swap_remove(at);
+        let source = self.files.remove(&name)?;
+        if let Some(earlier) = source.place().and_then(Path::to_str) {
+            self.by_place.remove(earlier);
+            self.moved.insert(earlier.to_owned());
+        }
+        self.by_place.insert(place.to_owned(), new.name.clone());
         self.moved.insert(name.clone());
         Some(name)
     }
 
-    /// Whether this was the name of a source that moved in this ingestion.
-    pub(super) fn has_moved(&self, name: &str) -> bool {
-        self.moved.contains(name)
+    /// Whether an input is the earlier name of a source that moved in this ingestion. A file that is there is never one.
+    pub(super) fn has_moved(&self, name: &str, file: &Content) -> bool {
+        let Content::File(path) = file else { return false };
+        self.moved.contains(name) && matches!(path.try_exists(), Ok(false))
     }
 
     /// Notes the stamp of a file that was read and is unchanged.
@@ -140,14 +150,24 @@ impl KnownSources {
 
 /// Whether the file of a source is gone.
 fn is_gone(source: &Source) -> bool {
-    let place = source.place().unwrap_or(Path::new(&source.name));
-    matches!(place.try_exists(), Ok(false))
+    let place = source.place();
+    place.is_some_and(|place| matches!(place.try_exists(), Ok(false)))
 }
 
-/// Whether the file of a source is there, and is not the one with this path from the root.
-fn is_another_file(source: &Source, place: &str) -> bool {
-    let Some(Ok(known)) = source.place().map(Path::canonicalize) else {
+/// Whether a file is another one than the file of a source, of which it has the name and not the place. A file that is not there may
+/// be on a disk that is away, so that only the same content shows that it has moved.
+async fn is_another_file(source: &Source, file: &Content) -> bool {
+    let (Some(place), Content::File(path)) = (source.place(), file) else {
         return false;
     };
-    Path::new(place).canonicalize().is_ok_and(|place| place != known)
+    match (std::fs::metadata(place), std::fs::metadata(path)) {
+        // One file may have two paths, such as behind a link or a bind mount.
+        (Ok(known), Ok(new)) => (known.dev(), known.ino()) != (new.dev(), new.ino()),
+        (Err(_), Ok(_)) => {
+            let content = file.clone();
+            let digest = blocking(move || content.digest()).await;
+            digest.map_or(true, |digest| digest != source.digest)
+        }
+        (_, Err(_)) => true,
+    }
 }

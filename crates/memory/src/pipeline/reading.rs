@@ -188,7 +188,8 @@ impl Run<'_> {
         Ok(Some(plan))
     }
 
-    /// Whether an input is the file of a complete source, and unchanged by its stamp, so that it need not be opened.
+    /// Whether an input need not be opened: it is the file of a complete source, and unchanged by its stamp, or its source has
+    /// moved in this ingestion.
     pub(super) async fn is_seen(
         &mut self,
         name: Option<&str>,
@@ -198,6 +199,9 @@ impl Run<'_> {
         let (Some(name), Some(file)) = (name, file) else {
             return false;
         };
+        if self.known.has_moved(name, &file) {
+            return true;
+        }
         if self.failed_before.contains(name) || !self.known.is_unchanged(name, &file) {
             return false;
         }

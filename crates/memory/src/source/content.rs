@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
@@ -82,9 +82,14 @@ impl Content {
     /// the root; `None` if it is no file. A file that changed in the last seconds before `now` has a stamp that fits none: it may
     /// change again within one tick of the file system's clock.
     pub fn stamp(&self, now: Timestamp) -> Option<String> {
+        self.stamp_in(now, &mut Folders::default())
+    }
+
+    /// The [stamp](Content::stamp) of one of many files.
+    pub(crate) fn stamp_in(&self, now: Timestamp, folders: &mut Folders) -> Option<String> {
         let Content::File(path) = self else { return None };
         let metadata = std::fs::metadata(path).ok()?;
-        let place = self.place()?;
+        let place = folders.place(self)?;
         let settled = i128::from(now.0) - i128::from(metadata.mtime()) * 1_000 > i128::from(STAMP_SETTLED_MS);
         Some(match settled {
             true => format!(
@@ -98,16 +103,11 @@ impl Content {
         })
     }
 
-    /// The path of a file from the root, by which the file is known from whichever folder it is named; `None` if it is no file.
-    pub fn place(&self) -> Option<String> {
+    /// The stamp of a file that a source is from now on and that is not compared yet; `None` if there is no such file.
+    pub fn stamp_of_unread(&self) -> Option<String> {
         let Content::File(path) = self else { return None };
-        let path = std::path::absolute(path).ok()?;
-        // Where `..` leads to behind a link, only the file system knows. Asking it for each file of a folder would take long.
-        let path = match path.components().any(|part| part == Component::ParentDir) {
-            true => path.canonicalize().ok()?,
-            false => path,
-        };
-        Some(path.display().to_string())
+        let place = Folders::default().place(self).filter(|_| path.is_file())?;
+        Some(format!("{} {place}", Content::UNSETTLED))
     }
 
     /// The path from the root in a [stamp](Content::stamp).
@@ -188,6 +188,29 @@ impl Content {
     }
 }
 
+/// Tells files by their paths from the root. Files of one folder stand together, so it asks the file system once for each folder.
+#[derive(Debug, Default)]
+pub struct Folders {
+    /// The last folder, as it was written and as it is.
+    last: Option<(PathBuf, Option<PathBuf>)>,
+}
+
+impl Folders {
+    /// The path of a file from the root, by which the file is known from whichever folder it is named. Links and `..` in the path of
+    /// its folder are followed. `None` if it is no file, if its folder is not there, or if the path is not UTF-8: two such paths may
+    /// be shown alike.
+    pub fn place(&mut self, content: &Content) -> Option<String> {
+        let Content::File(path) = content else { return None };
+        let path = std::path::absolute(path).ok()?;
+        let (folder, name) = (path.parent()?, path.file_name()?);
+        if self.last.as_ref().is_none_or(|(written, _)| written != folder) {
+            self.last = Some((folder.to_path_buf(), folder.canonicalize().ok()));
+        }
+        let (_, folder) = self.last.as_ref()?;
+        folder.as_ref()?.join(name).into_os_string().into_string().ok()
+    }
+}
+
 /// A line that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadLineError {
@@ -230,6 +253,7 @@ pub(super) fn skip_line(reader: &mut impl BufRead) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::unix::ffi::OsStrExt;
 
     use super::*;
     use crate::source::{Format, ReadOptions};
@@ -245,7 +269,12 @@ mod tests {
             Content::File(_) => unreachable!("it is in memory"),
         };
         assert!(cut.read().is_err(), "a part is no whole");
-        let damaged = super::super::read("bees.gz", Format::Text, b"\x1f\x8b\x08\xff", &ReadOptions::default());
+        let damaged = super::super::read(
+            "bees.gz",
+            Format::Text,
+            b"\x1f\x8b\x08\xff",
+            &ReadOptions::default(),
+        );
         let told = damaged.expect_err("it is no gzip").to_string();
         assert!(told.starts_with("bees.gz: "), "{told}");
     }
@@ -271,16 +300,45 @@ mod tests {
                 "the path of {stamp:?}"
             );
         }
-        let detour = folder.path().join("x/../bees.txt");
-        assert_eq!(
-            Content::File(detour.clone()).place(),
-            None,
-            "there is no folder x"
-        );
-        std::fs::create_dir(folder.path().join("x")).expect("a folder");
-        let found = path.canonicalize().expect("a file");
-        assert_eq!(Content::File(detour).place().as_deref(), found.to_str());
         assert_eq!(Content::from(b"Bees".to_vec()).stamp(long_after), None);
+    }
+
+    #[test]
+    fn a_file_has_one_place_behind_links_of_folders() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| root.path().join(name);
+        let place = |name: &str| Folders::default().place(&Content::File(path(name)));
+        assert_eq!(place("x/../bees.txt"), None, "there is no folder x");
+        std::fs::create_dir(path("x")).expect("a folder");
+        std::fs::write(path("x/bees.txt"), "Hum.").expect("writes");
+        std::os::unix::fs::symlink(path("x"), path("link")).expect("a link");
+        std::os::unix::fs::symlink(path("x/bees.txt"), path("x/linked.txt")).expect("a link");
+        let found = root.path().canonicalize().expect("a folder").join("x/bees.txt");
+        for name in [
+            "x/bees.txt",
+            "link/bees.txt",
+            "link/../x/bees.txt",
+            "x/../link/bees.txt",
+        ] {
+            assert_eq!(place(name).as_deref(), found.to_str(), "{name}");
+        }
+        let linked = place("link/linked.txt").expect("a place");
+        assert!(
+            linked.ends_with("/x/linked.txt"),
+            "a linked file has a name of its own: {linked}"
+        );
+        let mut folders = Folders::default();
+        for _ in 0..2 {
+            for name in ["x/bees.txt", "link/bees.txt"] {
+                let place = folders.place(&Content::File(path(name)));
+                assert_eq!(place.as_deref(), found.to_str());
+            }
+        }
+        let wrong = std::ffi::OsStr::from_bytes(b"x\xff.txt");
+        assert_eq!(
+            Folders::default().place(&Content::File(root.path().join(wrong))),
+            None
+        );
     }
 
     #[test]

@@ -72,13 +72,10 @@ fn a_file_is_one_source_however_it_is_spelled() {
     ingest_in(&workspace, "2023", "notes.md", &[]).expect(0);
     workspace.write("2023/notes.md", "Bees hum.\nBees dance.\n");
     ingest_in(&workspace, "", "2023/notes.md", &[]).expect(0);
-    assert_eq!(
-        sources(&workspace),
-        ["2023/notes.md"],
-        "also where it has changed"
-    );
+    assert_eq!(sources(&workspace), ["notes.md"], "also where it has changed");
     ingest_in(&workspace, "2024", &whole, &[]).expect(0);
-    assert_eq!(sources(&workspace), std::slice::from_ref(&whole));
+    assert_eq!(sources(&workspace), ["notes.md"]);
+    assert!(finds(&workspace, "dance"));
     let twice = [
         "ingest",
         "2023/notes.md",
@@ -88,8 +85,149 @@ fn a_file_is_one_source_however_it_is_spelled() {
         "kb.db",
     ];
     run(&workspace, &[&twice[..], &["--extractor", "local"]].concat()).expect(0);
-    assert_eq!(sources(&workspace), ["2023/notes.md"]);
+    assert_eq!(sources(&workspace), ["notes.md"]);
     assert!(finds(&workspace, "dance"));
+}
+
+#[test]
+fn a_file_with_the_name_of_another_source_is_read() {
+    let workspace = two_years();
+    ingest_in(&workspace, "2023", "notes.md", &[]).expect(0);
+    workspace.write("notes.md", "Hornets sting.\n");
+    ingest_in(&workspace, "", ".", &[]).expect(0);
+    for word in ["bees", "wasps", "hornets"] {
+        assert!(finds(&workspace, word), "{word}");
+    }
+    assert_eq!(sources(&workspace).len(), 3);
+    // A source of that name moves in this ingestion, before the file has its turn.
+    let workspace = two_years();
+    ingest_in(&workspace, "2023", "notes.md", &[]).expect(0);
+    let (old, new) = (workspace.path("2023/notes.md"), workspace.path("2023/a.md"));
+    std::fs::rename(old, new).expect("moves");
+    workspace.write("notes.md", "Hornets sting.\n");
+    ingest_in(&workspace, "", ".", &[]).expect(0);
+    assert_eq!(sources(&workspace), ["2023/a.md", "2024/notes.md", "notes.md"]);
+    for word in ["bees", "wasps", "hornets"] {
+        assert!(finds(&workspace, word), "{word}");
+    }
+}
+
+#[test]
+fn a_source_that_was_moved_by_hand_is_no_more_the_file_at_its_old_place() {
+    for is_moved_first in [true, false] {
+        let workspace = two_years();
+        ingest_in(&workspace, "", "2023/notes.md", &[]).expect(0);
+        std::fs::create_dir(workspace.path("old")).expect("a folder");
+        let move_file = || {
+            let (old, new) = (workspace.path("2023/notes.md"), workspace.path("old/notes.md"));
+            std::fs::rename(old, new).expect("moves");
+        };
+        if is_moved_first {
+            move_file();
+        }
+        run(
+            &workspace,
+            &["memory", "move", "kb.db", "2023/notes.md", "old/notes.md"],
+        )
+        .expect(0);
+        if !is_moved_first {
+            move_file();
+        }
+        workspace.write("2023/notes.md", "Hornets sting.\n");
+        ingest_in(&workspace, "", "2023/notes.md", &[]).expect(0);
+        assert_eq!(sources(&workspace), ["2023/notes.md", "old/notes.md"]);
+        let again = ingest_in(&workspace, "", "old/notes.md", &[]);
+        assert!(again.stderr.contains("nothing is new"), "{}", again.stderr);
+        assert!(finds(&workspace, "bees") && finds(&workspace, "hornets"));
+    }
+}
+
+#[test]
+fn a_file_that_is_away_is_replaced_by_no_other_of_its_name() {
+    let workspace = two_years();
+    ingest_in(&workspace, "2023", "notes.md", &[]).expect(0);
+    std::fs::rename(workspace.path("2023"), workspace.path("2025")).expect("moves");
+    ingest_in(&workspace, "2024", "notes.md", &[]).expect(0);
+    let other = from_root(&workspace, "2024/notes.md");
+    assert_eq!(sources(&workspace), [other.clone(), "notes.md".to_owned()]);
+    assert!(finds(&workspace, "bees") && finds(&workspace, "wasps"));
+    // With the same content, it has moved.
+    let again = ingest_in(&workspace, "2025", "notes.md", &[]);
+    assert!(again.stderr.contains("nothing is new"), "{}", again.stderr);
+    workspace.write("2025/notes.md", "Bees dance.\n");
+    ingest_in(&workspace, "2025", "notes.md", &[]).expect(0);
+    assert_eq!(sources(&workspace), [other, "notes.md".to_owned()]);
+    assert!(finds(&workspace, "dance") && finds(&workspace, "wasps"));
+}
+
+#[test]
+fn a_file_is_one_source_behind_links() {
+    let workspace = two_years();
+    std::os::unix::fs::symlink(workspace.path("2023"), workspace.path("link")).expect("a link");
+    ingest_in(&workspace, "", "link", &[]).expect(0);
+    ingest_in(&workspace, "", "2023/notes.md", &[]).expect(0);
+    ingest_in(&workspace, "2023", "notes.md", &[]).expect(0);
+    assert_eq!(sources(&workspace), ["link/notes.md"]);
+    // One file with two paths that no link tells, as behind a bind mount.
+    let workspace = two_years();
+    ingest_in(&workspace, "2023", "notes.md", &[]).expect(0);
+    std::fs::remove_file(workspace.path("2024/notes.md")).expect("removes");
+    std::fs::hard_link(workspace.path("2023/notes.md"), workspace.path("2024/notes.md")).expect("a link");
+    ingest_in(&workspace, "2024", "notes.md", &[]).expect(0);
+    assert_eq!(sources(&workspace), ["notes.md"]);
+    // A folder that is named by a link is the folder.
+    let workspace = two_years();
+    std::os::unix::fs::symlink(workspace.path("2023"), workspace.path("link")).expect("a link");
+    workspace.write("2023/other.md", "Moths flit.\n");
+    ingest_in(&workspace, "", "2023", &[]).expect(0);
+    std::fs::remove_file(workspace.path("2023/other.md")).expect("removes");
+    ingest_in(&workspace, "", "link", &["--prune-missing"]).expect(0);
+    assert_eq!(sources(&workspace), ["2023/notes.md"]);
+}
+
+#[test]
+fn a_file_that_is_retried_from_elsewhere_is_one_source() {
+    let workspace = two_years();
+    let chat = "{\"text\": \"Bees chat.\"}\nno JSON\n";
+    workspace.write("2023/chat.jsonl", chat);
+    ingest_in(&workspace, "2023", "chat.jsonl", &[]).expect(1);
+    workspace.write(
+        "2023/chat.jsonl",
+        &chat.replace("no JSON", "{\"text\": \"Moths chat.\"}"),
+    );
+    ingest_in(&workspace, "", "2023", &["--retry-failed"]).expect(0);
+    assert_eq!(sources(&workspace), ["2023/notes.md", "chat.jsonl"]);
+    assert!(finds(&workspace, "moths"));
+    // A file of the same name is not the one that failed.
+    let workspace = two_years();
+    workspace.write("2023/chat.jsonl", chat);
+    workspace.write("2024/chat.jsonl", "{\"text\": \"Wasps chat.\"}\n");
+    ingest_in(&workspace, "2023", "chat.jsonl", &[]).expect(1);
+    workspace.write(
+        "2023/chat.jsonl",
+        &chat.replace("no JSON", "{\"text\": \"Moths chat.\"}"),
+    );
+    ingest_in(&workspace, "2024", "chat.jsonl", &["--retry-failed"]).expect(0);
+    assert!(finds(&workspace, "moths") && finds(&workspace, "wasps"));
+}
+
+/// Other systems have no such names.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_below_a_folder_whose_name_is_not_utf8_are_not_pruned() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let workspace = two_years();
+    let folder = workspace.path("").join(std::ffi::OsStr::from_bytes(b"b\xe4h"));
+    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::write(folder.join("notes.md"), "Moths flit.\n").expect("writes");
+    for flags in [&[][..], &["--prune-missing"]] {
+        let arguments = ["ingest", ".", "--into", "../kb.db", "--extractor", "local"];
+        let mut command = command(&workspace, &[&arguments, flags].concat());
+        command.current_dir(&folder);
+        Ended::from(command.output().expect("runs")).expect(0);
+        assert!(finds(&workspace, "moths"));
+    }
 }
 
 #[test]
