@@ -93,9 +93,11 @@ def upgrade(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="gristmill flow upgrade",
         description="Replays flows that have not ended against new code, without running any step. Those that the code fits go on by"
-        " it. The others are printed and held: paused by the reason `upgrade`, until a later upgrade finds that its code fits them,"
-        " or `gristmill resume`. Run it before workers with the new code start.",
-        epilog="Exit status: 0 if the code fits all; 1 if some are held, or would be; 2 if the request is wrong. "
+        " it. The others are printed and held: paused by the reason `flow upgrade`, until a later upgrade finds that its code fits them,"
+        " or `gristmill resume JOB --reason 'flow upgrade'`. It waits up to 60 s for instances that run, and holds those that run longer."
+        " Run it before workers with the new code start.",
+        epilog="Exit status: 0 if the code fits all; 1 if some are held, or would be; 2 if the request is wrong; 3 if it failed in its"
+        " midst, with all instances held. "
         "Example: gristmill flow upgrade shop:app order --from 1 --dry-run",
     )
     parser.add_argument("application", metavar="MODULE:APP", help="where the application is, such as shop:app")
@@ -118,14 +120,18 @@ def upgrade(arguments: list[str]) -> int:
         known = f"the application has {', '.join(flows)}" if flows else "the application has no flows"
         parser.error(f"no flow of the application goes on with {name!r}: name the version in upgrades= of the flow; {known}")
     from ._errors import GristmillError
+    from ._flow.upgrade import UpgradeFailed
 
     try:
         told = job.upgrade(*options.flows, dry_run=options.dry_run)
+    except UpgradeFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
     except (GristmillError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(f"interrupted: instances of {name} may be paused; run the command again", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"interrupted: {str(interrupt) or 'nothing was changed'}", file=sys.stderr)
         return 130
     try:
         _print_upgraded(name, told, options.dry_run, options.json)
@@ -146,7 +152,7 @@ def _print_upgraded(name: str, told: Upgraded, is_dry: bool, as_json: bool) -> N
             print(flow, problem, *([f"(not asked for up to there: {', '.join(unused)})"] if unused else []))
     held = len(rows)
     fit = told.instances - len(told.differences)
-    words = ("would go on", "would be held") if is_dry else ("go on", "are held, paused by the reason `upgrade`")
+    words = ("would go on", "would be held") if is_dry else ("go on", "are held, paused by the reason `flow upgrade`")
     print(f"{name}: {fit:,} {words[0]}, {held:,} {words[1]}", file=sys.stderr, flush=True)
     sys.stdout.flush()
 

@@ -57,12 +57,16 @@ def check(job: FlowJob[Any], flows: tuple[str | Handle[Any], ...], version: str 
     return Checked(count, differences)
 
 
-def replayed(job: FlowJob[Any], flows: Iterable[str]) -> Iterator[list[Difference | None]]:
-    """Replays instances, a request at a time: of each instance the difference, or None where the code fits it."""
+def replayed(job: FlowJob[Any], flows: Iterable[str], *, skips_deleted: bool = False) -> Iterator[list[Difference | None]]:
+    """Replays instances, a request at a time: of each instance the difference, or None where the code fits it. Those that are deleted
+    meanwhile are an error, or are left out."""
     named = iter(flows)
     left: list[str] = []
     while portion := left + list(itertools.islice(named, MEMOS_PER_REQUEST - len(left))):
-        answer = ask(job.app.engine(), "flow_memos", {"jobs": portion})
+        answer = ask(job.app.engine(), "flow_memos", {"jobs": portion}, is_optional=skips_deleted)
+        if answer is None:
+            portion = [flow for flow in portion if job.app.details(flow) is not None]
+            answer = ask(job.app.engine(), "flow_memos", {"jobs": portion})
         # Those for which the answer had no room.
         left = answer.get("left", [])
         yield [_replayed(job, kept) for kept in answer["flows"]]
@@ -72,13 +76,19 @@ def _replayed(job: FlowJob[Any], kept: dict[str, Any]) -> Difference | None:
     flow = (AsyncFlow if job.is_coroutine else PlainFlow)(job.program(), [], [], kept["job"])
     try:
         flow = (AsyncFlow if job.is_coroutine else PlainFlow)(job.program(), kept["memos"], kept["outcomes"], kept["job"])
-        flow.is_dry = True
+        flow.stops = []
         value = flow.run(kept["payload"])
+    except KeyboardInterrupt:
+        raise
     except Suspended:
-        # It would run a function here, which it does not replay.
-        return None
-    except Exception as error:
+        value = None
+    except BaseException as error:
         return Difference(kept["job"], f"{type(error).__name__}: {error}", flow.unused())
+    if flow.stops:
+        # A check does not run what makes a new value. Where the code has not asked for all steps, nobody knows whether it will.
+        unused = flow.unused()
+        problem = f"it is not verified beyond {flow.stops[0]}, which a check does not run"
+        return Difference(kept["job"], problem, unused) if unused else None
     # An instance that waits for no step has not run yet, or has just begun anew.
     if type(value) is Suspension or kept["state"] == "completed" or not awaits_steps(flow):
         return None

@@ -106,9 +106,9 @@ class FlowJob(Job[..., R]):
     def upgrade(self, *flows: str | Handle[Any], version: str | None = None, dry_run: bool = False) -> Upgraded:
         """Lets this code go on with instances of an older version, which it names in `upgrades=`: with these, or all that have not
         ended. Each is replayed as `check` does it. Those that the code fits go on. The others are held: paused by the reason
-        "upgrade", until they are resumed, or a later upgrade finds that its code fits them. With `dry_run`, nothing is changed.
+        "flow upgrade", until they are resumed, or a later upgrade finds that its code fits them. With `dry_run`, nothing is changed.
 
-        Meanwhile all of them are paused. An upgrade that is interrupted leaves them so; call it again.
+        Meanwhile all of them are paused. An upgrade that fails or is interrupted holds them; call it again.
 
         >>> import gristmill
         >>> from gristmill.testing import temporary_store

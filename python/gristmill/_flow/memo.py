@@ -209,3 +209,16 @@ def traceback_of(error: BaseException) -> str:
     import traceback
 
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-16384:]
+
+
+def run_here(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The value of a function; of a coroutine function, too."""
+    value = function(*arguments, **named)
+    if hasattr(value, "__await__"):
+        import asyncio
+
+        async def waited() -> Any:
+            return await value
+
+        return asyncio.run(waited())
+    return value

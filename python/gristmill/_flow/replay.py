@@ -15,7 +15,7 @@ import zlib
 from collections import namedtuple
 from typing import Any, Callable, Iterable, NoReturn
 
-from .memo import ENDED, SLEEP, FlowError, Record, checked, counted, entry_of, grouped, make_encoder, runs_of, shown, traceback_of
+from .memo import ENDED, SLEEP, FlowError, Record, checked, counted, entry_of, grouped, make_encoder, run_here, runs_of, shown, traceback_of
 
 # Steps of one instance, over its whole life, and those that are open at once.
 STEPS_MAX = 1_000_000
@@ -141,8 +141,8 @@ class Flow:
         self._waits: list[Record] = []
         # Whether the flow is being unwound: nothing begins then.
         self._is_over = False
-        # Whether it is replayed only: it stops where it would make a value.
-        self.is_dry = False
+        # Where it is replayed only: the new values before which it has stopped.
+        self.stops: list[str] | None = None
         if memos:
             self._read()
 
@@ -202,7 +202,7 @@ class Flow:
 
     def _untold(self) -> list[int]:
         """The children that have ended since the last suspension. A check goes as far as the instance has been told."""
-        if self.is_dry:
+        if self.stops is not None:
             return []
         outcomes = self._outcomes
         return [index for index, owner in enumerate(self._owners) if owner is not None and outcomes[index]["state"] in ENDED]
@@ -464,7 +464,7 @@ class Flow:
             if len(entry) > 3:
                 raise self._program.failed(name, key, self.id, "dead", entry[3])
             return entry[1]
-        if self._is_over or self.is_dry:
+        if self._is_over or self._stops_at("flow.now" if name == NOW else f"flow.local {shown(name, key)}"):
             raise Suspended
         try:
             kept_value = value = make()
@@ -479,16 +479,14 @@ class Flow:
         self._new_values.append([name, kept_value] if key is None else [name, kept_value, key])
         return value
 
+    def _stops_at(self, made: str) -> bool:
+        """Reports whether it stops before it makes a value."""
+        if self.stops is not None:
+            self.stops.append(made)
+        return self.stops is not None
+
     def _run_here(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        value = function(*arguments, **named)
-        if hasattr(value, "__await__"):
-            import asyncio
-
-            async def waited() -> Any:
-                return await value
-
-            return asyncio.run(waited())
-        return value
+        return run_here(function, arguments, named)
 
     def now(self) -> Any:
         """The time, as a datetime in UTC; the same in each replay.
@@ -535,7 +533,7 @@ class Flow:
         import hashlib
         import os
 
-        if self._seed is None and self.is_dry:
+        if self._seed is None and self._stops_at("flow.random or flow.uuid"):
             raise Suspended
         if self._seed is None:
             self._seed = self._new_seed = int.from_bytes(os.urandom(6), "big")
