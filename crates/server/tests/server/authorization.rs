@@ -254,6 +254,34 @@ async fn a_token_does_what_its_role_allows_and_nothing_else() {
     }
 }
 
+/// A job may wait for jobs on other queues. An agent reads their outcomes only where its token gives access to them.
+#[tokio::test]
+async fn an_agent_reads_no_outcomes_of_queues_that_its_token_lacks() {
+    let api = Api::new().await;
+    let secret = json!({"kind": "double", "payload": 1, "queue": "vault"});
+    let secret = api.post("/jobs", &secret).await.json()["first"].clone();
+    let after = json!({"kind": "double", "payload": 2, "after": [secret]});
+    let asking = api.post("/jobs", &after).await.json()["first"].clone();
+    let question = json!({"job": asking});
+    for (queues, expected) in [
+        (&["default"][..], StatusCode::FORBIDDEN),
+        (&["default", "vault"], StatusCode::OK),
+        (&["*"], StatusCode::OK),
+        (&["vault"], StatusCode::NOT_FOUND),
+    ] {
+        let agent = api.token("group", Role::Agent, queues);
+        let worker = api.register(&agent).await;
+        let path = format!("/workers/{worker}/prerequisites");
+        let (content_type, body) = json_body(&question).unwrap();
+        let answer = api.send(request("POST", &path, Some(&agent), Some(content_type), body));
+        let answer = answer.await;
+        assert_eq!(answer.status, expected, "{queues:?}");
+        if expected == StatusCode::FORBIDDEN {
+            assert!(!answer.refusal().contains("vault"), "{}", answer.refusal());
+        }
+    }
+}
+
 /// Operations whose correct requests name the queue, so that a refusal may name it, too.
 const NAMING_QUEUES: &[&str] = &[
     "submit",

@@ -3,9 +3,12 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_engine::flow_steps::step_of;
-use gristmill_model::JobId;
-use gristmill_operations::access::has_batch;
+use gristmill_model::limits::PAGE_ROWS_MAX;
+use gristmill_model::{BatchId, JobId};
+use gristmill_operations::Refused;
+use gristmill_operations::access::{Access, QueueScope, has_batch};
 use gristmill_protocol::worker::{JobQuestion, PrerequisitesAnswer, StepAnswer};
+use gristmill_store::Store;
 
 use super::worker_id;
 use crate::app::App;
@@ -42,7 +45,7 @@ pub async fn step(
 
 /// Read the outcomes of prerequisites
 ///
-/// Of the jobs for which a job waited: at most 16 MiB.
+/// Of the jobs for which a job waited: at most 16 MiB. The token needs access to their queues, too.
 #[utoipa::path(
     post,
     path = "/workers/{worker}/prerequisites",
@@ -63,6 +66,7 @@ pub async fn prerequisites(
     mut body: JsonBody,
 ) -> Result<Json<PrerequisitesAnswer>, ApiError> {
     let job = asked(&app, &caller, &worker, body.read().await?).await?;
+    check_queues(&**app.store(), &caller.access, job).await?;
     let read = app.children.prerequisites(&**app.store(), job).await?;
     let outcomes = read.map_err(|unread| {
         ApiError::invalid(
@@ -71,6 +75,31 @@ pub async fn prerequisites(
         )
     })?;
     Ok(Json(PrerequisitesAnswer { outcomes }))
+}
+
+/// Refuses a job that waited for jobs on queues to which the caller has no access.
+async fn check_queues(store: &dyn Store, access: &Access, job: JobId) -> Result<(), ApiError> {
+    if access.queues == QueueScope::All {
+        return Ok(());
+    }
+    let prerequisites = store.job(job).await?.map(|details| details.options.prerequisites);
+    let batches = prerequisites.iter().flatten().map(|awaited| awaited.batch);
+    let batches: Vec<BatchId> = batches.collect();
+    for some in batches.chunks(PAGE_ROWS_MAX as usize) {
+        for summary in store.batch_summaries(some).await? {
+            if !access.queues.contains(&summary.queue) {
+                return Err(Refused::forbidden(
+                    format!(
+                        "job {job} waited for jobs on a queue to which the token of `{}` gives no access",
+                        access.subject
+                    ),
+                    "give the agent a token for the queues of the prerequisites, too",
+                )
+                .into());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The job of a question, on a queue of the caller.
