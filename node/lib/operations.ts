@@ -173,8 +173,8 @@ export abstract class Operations {
   // --- jobs ---
 
   /**
-   * The jobs that match, by id, read a page at a time; with `newest`, the latest `limit`, the latest first; with `next`, those that
-   * a worker with room for `limit` jobs would get now, in the order of claims.
+   * The jobs that match, by id, read a page at a time; with `newest`, the latest `limit`, the latest first; with `next`, the
+   * waiting jobs that workers would get next, in the order of claims, up to `limit`, whatever the size of their payloads.
    */
   async *find(
     conditions: Conditions & { newest?: boolean; next?: boolean; limit?: number } = {},
@@ -185,7 +185,9 @@ export abstract class Operations {
     let left = limit, after: string | undefined;
     do {
       const page = await this.ask<{ jobs: JobRow[]; next?: string }>('jobs', {
-        ...query, ...newest === true ? { newest } : {}, ...next === true ? { next } : {}, after, limit: Math.min(left, PAGE_ROWS),
+        ...query, ...newest === true ? { newest } : {}, ...next === true ? { next } : {}, after,
+        // One page is all there is, so a number that is too large is refused.
+        limit: isOnePage && limit !== Infinity ? limit : Math.min(left, PAGE_ROWS),
       });
       yield* page.jobs;
       left -= page.jobs.length;

@@ -44,8 +44,8 @@ class Operations:
     ) -> Iterator[JobRow]:
         """The jobs that match, by id, read a page at a time; with `newest`, the latest `limit` (100), the latest first.
 
-        With `next`, the waiting jobs that a worker with room for `limit` jobs (100) would get now, in the order of claims;
-        `job` and `queue` are the only conditions.
+        With `next`, the waiting jobs that workers would get next, in the order of claims, up to `limit` (100), whatever the size of
+        their payloads; `job` and `queue` are the only conditions.
 
         Conditions: `states` (a state or several), `job` (a job or the name of its kind), `queue`, `group`, `batch`, `tags`
         (a dict; None stands for any value), `since` and `until` (the submit; datetimes or seconds since 1970), `key`,

@@ -116,7 +116,7 @@ pub struct JobsArguments {
     /// The newest jobs first, by their ids
     #[arg(long, conflicts_with_all = ["after", "ids", "count"])]
     pub newest: bool,
-    /// The waiting jobs that a worker with room for --limit jobs would get now, in the order of claims
+    /// The waiting jobs that workers would get next, in the order of claims, whatever the size of their payloads
     #[arg(
         long,
         conflicts_with_all = [

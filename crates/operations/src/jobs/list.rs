@@ -76,8 +76,8 @@ pub struct JobsQuery {
     /// With `true`, the newest jobs first, by their ids, without further pages.
     #[serde(default)]
     newest: Option<bool>,
-    /// With `true`, the waiting jobs that a worker with room for `limit` jobs would get now, in the order of claims, by priorities,
-    /// pauses, limits, shares and aging. Without further pages, at most 1,000. `queue` and `kind` are the only conditions.
+    /// With `true`, the waiting jobs that workers would get next, in the order of claims, by priorities, pauses, limits, shares and
+    /// aging, whatever the size of their payloads. Without further pages, at most 1,000. `queue` and `kind` are the only conditions.
     #[serde(default)]
     next: Option<bool>,
     /// Only jobs with this text in the payload, the value or the error of an ended job; ASCII letters match in both
