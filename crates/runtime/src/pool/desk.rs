@@ -75,8 +75,9 @@ impl JobAnswer {
 pub(crate) struct Desk {
     questions: OwnedFd,
     answers: OwnedFd,
-    /// Bytes of an answer that are not written yet.
+    /// Answers that are not written yet, beginning with the byte `written`.
     unwritten: Vec<u8>,
+    written: usize,
     /// A process that has closed its end asks nothing more.
     is_closed: bool,
 }
@@ -90,6 +91,7 @@ impl Desk {
             questions,
             answers,
             unwritten: Vec::new(),
+            written: 0,
             is_closed: false,
         };
         Ok((desk, their_questions, their_answers))
@@ -142,24 +144,22 @@ impl Desk {
     }
 
     fn write(&mut self) {
-        let mut written = 0;
-        while written < self.unwritten.len() {
-            match rustix::io::write(&self.answers, &self.unwritten[written..]) {
-                Ok(bytes) => written += bytes,
+        while self.written < self.unwritten.len() {
+            match rustix::io::write(&self.answers, &self.unwritten[self.written..]) {
+                Ok(bytes) => self.written += bytes,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 // The process is gone, which is noticed elsewhere.
-                Err(_) => written = self.unwritten.len(),
+                Err(_) => self.written = self.unwritten.len(),
             }
         }
         assert!(
-            written <= self.unwritten.len(),
+            self.written <= self.unwritten.len(),
             "a pipe takes no more than it is given"
         );
-        self.unwritten.drain(..written);
-        if self.unwritten.is_empty() {
+        if self.written == self.unwritten.len() {
             // An answer may be large, and the next one comes seldom.
-            self.unwritten = Vec::new();
+            (self.unwritten, self.written) = (Vec::new(), 0);
         }
     }
 }

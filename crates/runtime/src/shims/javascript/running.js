@@ -214,25 +214,39 @@
   // The answer to what a job asks about itself, as JSON. It is there in milliseconds; nothing else runs meanwhile.
   const question = Buffer.alloc(24);
   let questionsCount = 0n;
+  // The part of an answer that is read now, how far it has come, and the head before a body. A read that fails leaves the rest to the
+  // next question, which passes over the answer: it has the number of another one.
+  const ANSWER_HEAD_BYTES = 16;
+  const arriving = { part: Buffer.allocUnsafe(ANSWER_HEAD_BYTES), end: 0, head: null };
+  const readPart = () => {
+    const { part } = arriving;
+    while (arriving.end < part.length) {
+      const got = fs.readSync(answers, part, arriving.end, Math.min(part.length - arriving.end, ANSWER_BYTES_READ), null);
+      if (got === 0) throw new Error('the worker is gone');
+      arriving.end += got;
+    }
+    return part;
+  };
+  const readAnswer = () => {
+    if (arriving.head === null) {
+      const head = readPart();
+      Object.assign(arriving, { part: Buffer.allocUnsafe(head.readUInt32LE(0)), end: 0, head });
+    }
+    const { head } = arriving;
+    const answer = { isFailure: head.readUInt32LE(4) !== 0, mark: head.readBigUInt64LE(8), text: readPart().toString('utf8') };
+    Object.assign(arriving, { part: Buffer.allocUnsafe(ANSWER_HEAD_BYTES), end: 0, head: null });
+    return answer;
+  };
   const ask = (number, about) => {
     question.writeBigUInt64LE(nonce, 0);
     question.writeUInt32LE(number, 8);
     question.writeUInt32LE(about, 12);
     question.writeBigUInt64LE(++questionsCount, 16);
     fs.writeSync(questions, question);
-    const read = (size) => {
-      const bytes = Buffer.allocUnsafe(size);
-      for (let end = 0; end < size;) {
-        const got = fs.readSync(answers, bytes, end, Math.min(size - end, ANSWER_BYTES_READ), null);
-        if (got === 0) throw new Error('the worker is gone');
-        end += got;
-      }
-      return bytes;
-    };
-    const head = read(16);
-    const text = read(head.readUInt32LE(0)).toString('utf8');
-    if (head.readUInt32LE(4) !== 0) throw new Error(text);
-    return text;
+    let answer = readAnswer();
+    while (answer.mark !== questionsCount) answer = readAnswer();
+    if (answer.isFailure) throw new Error(answer.text);
+    return answer.text;
   };
 
   // The flow that began a job as a step: `id`, `name`, `version`, `step` (its name), `key` and `item`, the number of the job in a
