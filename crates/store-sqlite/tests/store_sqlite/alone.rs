@@ -103,9 +103,14 @@ async fn a_lone_caller_does_not_block_its_thread_while_another_process_writes() 
 async fn callers_of_one_thread_share_a_transaction() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), Arc::default(), Synchronous::Normal);
+    let other = Connection::open(folder.path().join("jobs.db")).unwrap();
     // A caller that was alone before does not stay so.
     for _ in 0..2 {
-        let jobs = join_all((0..200).map(|_| store.submit_one(batch(1)))).await;
+        // Another connection blocks the writer until all have gathered, however slow this thread is.
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let submits = join_all((0..200).map(|_| store.submit_one(batch(1))));
+        let release = async { other.execute_batch("ROLLBACK").unwrap() };
+        let (jobs, ()) = futures::join!(submits, release);
         let batches: BTreeSet<_> = jobs.into_iter().map(|job| job.unwrap().batch).collect();
         assert!(batches.len() < 50, "{batches:?}");
         submit_singly(&store).await;
