@@ -316,7 +316,12 @@ pub struct RecallArguments {
     pub parser: ParserChoice,
     /// The second ranking of the first 20 messages: none, model (in one call), or a cross-encoder on this machine, by its folder
     /// (./reranker) or its name, as with --embedder
-    #[arg(long, value_name = "RERANKER", default_value = "none")]
+    #[arg(
+        long,
+        value_name = "RERANKER",
+        default_value = "none",
+        conflicts_with = "recorded"
+    )]
     pub rerank: RerankChoice,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -13,9 +13,9 @@ use async_trait::async_trait;
 use safetensors::tensor::SafeTensors;
 use serde::Deserialize;
 use serde_json::Value;
-use tokenizers::Tokenizer;
+use tokenizers::{Encoding, Tokenizer};
 
-use crate::embed::files::{ModelFiles, read, token_ids};
+use crate::embed::files::{ModelFiles, TOKENIZER_FILE, read, token_ids};
 use crate::embed::{EmbedError, Embedder, Vector, run_model};
 use layers::{Bert, Tokens};
 
@@ -180,6 +180,27 @@ impl Embedder for BertEmbedder {
     }
 }
 
+impl Bert {
+    /// The tokens of a text or a pair of texts. A tokenizer may add tokens that are none of its words, which only a text shows.
+    fn tokens_of(&self, encoding: &Encoding) -> Result<Tokens, EmbedError> {
+        let ids = encoding.get_ids();
+        let last = ids.iter().max().map_or(0, |&last| last as usize);
+        if last >= self.tokens() || ids.len() > self.positions() {
+            return Err(EmbedError::Vectors(format!(
+                "{TOKENIZER_FILE} makes {} tokens of a text, the last with the id {last}; the model has {} positions and {} rows of words; \
+                 both must be of one model",
+                ids.len(),
+                self.positions(),
+                self.tokens()
+            )));
+        }
+        Ok(Tokens {
+            ids: ids.to_vec(),
+            kinds: encoding.get_type_ids().iter().map(|&kind| kind.min(1)).collect(),
+        })
+    }
+}
+
 impl Model {
     fn embed(&self, texts: Vec<String>) -> Result<Vec<Vector>, EmbedError> {
         let mut tokens = Vec::with_capacity(texts.len());
@@ -190,8 +211,8 @@ impl Model {
             let encoding =
                 encoding.map_err(|error| EmbedError::Vectors(format!("a text has no tokens: {error}")))?;
             tokens.push(Tokens {
-                ids: encoding.get_ids().to_vec(),
                 kinds: vec![0; encoding.get_ids().len()],
+                ..self.bert.tokens_of(&encoding)?
             });
         }
         Ok(self.bert.outputs(&tokens).means())

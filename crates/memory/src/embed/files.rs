@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, TensorView};
-use tokenizers::Tokenizer;
+use tokenizers::{PostProcessor, Tokenizer};
 
 use crate::embed::EmbedError;
 
@@ -38,6 +38,19 @@ impl ModelFiles {
         let wrong = |error: Box<dyn std::error::Error + Send + Sync>| self.wrong_tokenizer(&*error);
         let mut tokenizer = Tokenizer::from_bytes(&self.tokenizer).map_err(wrong)?;
         tokenizer.with_padding(None);
+        let processor = tokenizer.get_post_processor();
+        let added = processor.map_or(0, |processor| {
+            processor.added_tokens(false).max(processor.added_tokens(true))
+        });
+        if added >= tokens_max {
+            return Err(EmbedError::Model {
+                place: self.folder.join(TOKENIZER_FILE).display().to_string(),
+                reason: format!(
+                    "it adds up to {added} tokens to a text, and the model takes {tokens_max}, so that no text has room; both must be \
+                     of one model"
+                ),
+            });
+        }
         let truncation = tokenizers::TruncationParams {
             max_length: tokens_max,
             ..tokenizers::TruncationParams::default()

@@ -48,7 +48,13 @@ const ASKING_FOR_ALL: [&str; 22] = [
     "tell",
 ];
 
-/// `happened`, in the languages whose words are stemmed.
+/// `what`, in the languages of [`HAPPENED`].
+const WHAT: [&str; 17] = [
+    "was", "que", "qu", "quoi", "qué", "cosa", "che", "wat", "vad", "hvad", "hva", "mitä", "что", "ne",
+    "neler", "τι", "ماذا",
+];
+
+/// `happened`, in the languages whose words are stemmed. Some are words of other meanings, too: `los`, `hände`.
 const HAPPENED: [&str; 32] = [
     "geschah",
     "geschehen",
@@ -252,15 +258,19 @@ impl LookedUp {
         let mut spoken = Vec::new();
         let mut unknown = Vec::new();
         let mut is_for_all = true;
-        let asks_what_happened = words.iter().any(|word| HAPPENED.contains(&word.as_str()));
+        let has = |list: &[&str]| {
+            let mut words = question.words.iter().flat_map(|word| split(word));
+            words.any(|word| list.contains(&word.as_str()))
+        };
+        let asks_what_happened = question.time.is_some() && has(&HAPPENED) && has(&WHAT);
         for (word, (at, count)) in words.iter().zip(forms) {
             let by_speaker = std::mem::take(&mut found[at + count]);
             let is_speaker = !by_speaker.is_empty();
             spoken.extend(by_speaker);
             let messages = united(&mut found[at..at + count]);
             let asks_for_all = ASKING_FOR_ALL.contains(&word.as_str())
-                || HAPPENED.contains(&word.as_str())
-                || asks_what_happened && Language::has_function_word(word);
+                || asks_what_happened
+                    && (HAPPENED.contains(&word.as_str()) || Language::has_function_word(word));
             is_for_all &= is_speaker || asks_for_all;
             if messages.is_empty() && !is_speaker && !asks_for_all {
                 unknown.extend(lookups[at..at + count].iter().cloned());

@@ -233,8 +233,8 @@ impl Format {
             _ if bytes.starts_with(ZIP_MARK) => of_archive(bytes),
             _ if bytes.starts_with(pdf::MARK) => Format::Pdf,
             _ if bytes.starts_with(b"WEBVTT") => Format::WebVtt,
-            _ if mail::is_mailbox(bytes) => Format::Mbox,
-            _ if mail::is_mail(bytes) => Format::Mail,
+            // procmail writes mailboxes of mails alone, and a mailbox may have one mail.
+            _ if Format::is_mail(bytes) => Format::Mbox,
             _ => of_text(&decode(bytes), ending == "json"),
         }
     }

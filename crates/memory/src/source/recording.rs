@@ -25,6 +25,9 @@ const FIRST_LINE_WORDS_MAX: usize = 16;
 /// Minutes of the offset of a zone at most.
 const ZONE_MINUTES_MAX: i16 = 14 * 60;
 
+/// The times, in milliseconds, that a line may tell: those from 1970 to 2100.
+const TOLD_MS: std::ops::Range<i64> = 0..4_102_444_800_000;
+
 /// The years in which a number counts as a date.
 const YEARS: std::ops::Range<i32> = 1_980..2_100;
 
@@ -64,11 +67,10 @@ fn told<'t>(first_lines: impl Iterator<Item = &'t str>, options: &ReadOptions) -
     if options.recorded_at.is_some() {
         return options.clone();
     }
-    let mut lines = first_lines.take(FIRST_LINES);
-    from(
-        lines.find_map(|line| told_in(line, options.zone_minutes)),
-        options,
-    )
+    let mut told = first_lines
+        .take(FIRST_LINES)
+        .filter_map(|line| told_in(line, options.zone_minutes));
+    from(told.find(|begun| TOLD_MS.contains(&begun.at.0)), options)
 }
 
 /// The options with the beginning of a recording, if it is known.
@@ -116,8 +118,9 @@ fn told_in(line: &str, zone_minutes: Option<i16>) -> Option<Moment> {
     Some(moment::of_local(day.and_time(clock), zone.or(zone_minutes)))
 }
 
-/// Parses `14:02`, `14:02:05`, `2:02pm`, and `2:02` before `pm`.
+/// Parses `14:02`, `14:02:05`, `2:02pm`, and `2:02` before `pm` or `p.m.`.
 fn clock(word: &str, next: &str) -> Option<NaiveTime> {
+    let (word, next) = (word.replace('.', ""), next.replace('.', ""));
     let half = ["am", "pm"]
         .into_iter()
         .find(|half| word.ends_with(half) || next == *half);
@@ -138,18 +141,19 @@ fn clock(word: &str, next: &str) -> Option<NaiveTime> {
 /// The offset of `gmt`, `utc`, `gmt-8`, `utc+05:30`, in minutes.
 fn zone(word: &str) -> Option<i16> {
     let offset = word.strip_prefix("gmt").or_else(|| word.strip_prefix("utc"))?;
-    let (sign, rest) = match offset.split_at_checked(1) {
-        Some(("+", rest)) => (1, rest),
-        Some(("-" | "−", rest)) => (-1, rest),
-        None => return Some(0),
-        _ => return None,
-    };
+    if offset.is_empty() {
+        return Some(0);
+    }
+    // Google Meet writes the sign for minus, others a dash.
+    let rest = offset.strip_prefix(['+', '-', '−', '–'])?;
     let (hours, minutes) = rest.split_once(':').unwrap_or((rest, "0"));
-    let minutes = hours
-        .parse::<i16>()
-        .ok()?
-        .checked_mul(60)?
-        .checked_add(minutes.parse().ok()?)?;
+    let number = |part: &str| {
+        let is_number = (1..=2).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+        part.parse::<i16>().ok().filter(|_| is_number)
+    };
+    // Two digits each cannot overflow.
+    let minutes = number(hours)? * 60 + number(minutes)?;
+    let sign = if offset.starts_with('+') { 1 } else { -1 };
     (minutes <= ZONE_MINUTES_MAX).then_some(sign * minutes)
 }
 
@@ -291,6 +295,13 @@ mod tests {
                 "2024-03-12T08:32:05.000Z",
             ),
             ("NOTE recorded 2024-03-12T14:02:05Z", "2024-03-12T14:02:05.000Z"),
+            ("2024-03-12 at 06:02 GMT−8", "2024-03-12T14:02:00.000Z"),
+            ("2024-03-12 at 06:02 GMT–8", "2024-03-12T14:02:00.000Z"),
+            ("March 12, 2024, 2:02 p.m.", "2024-03-12T13:02:00.000Z"),
+            ("March 12, 2024, 2:02p.m.", "2024-03-12T13:02:00.000Z"),
+            // What is no zone is passed over.
+            ("2024-03-12 at 06:02 GMT--546:-8", "2024-03-12T05:02:00.000Z"),
+            ("2024-03-12 at 06:02 GMT-99999:00", "2024-03-12T05:02:00.000Z"),
         ] {
             let at = told_in(line, Some(60)).map(|moment| moment.at.to_string());
             assert_eq!(at.as_deref(), Some(expected), "{line}");
@@ -311,6 +322,11 @@ mod tests {
             begun.map(|at| at.to_string()).as_deref(),
             Some("2024-03-12T00:00:00.000Z")
         );
+        for far in ["9999-03-12T14:02:05Z", "0001-03-12T14:02:05Z"] {
+            let text = format!("{far}\n\nInes: Hum.\nInes: Drum.\n");
+            let begun = options_of_transcript(&text, &ReadOptions::default()).recorded_at;
+            assert_eq!(begun, None, "{far}");
+        }
         let said = "WEBVTT\n\n00:01.000 --> 00:02.000\nMay 5, 2023\n";
         assert_eq!(
             options_of_web_vtt(said, &ReadOptions::default()).recorded_at,

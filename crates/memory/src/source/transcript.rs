@@ -12,6 +12,9 @@ use head::{Head, head};
 
 pub(super) use head::named_line;
 
+/// Paragraphs of a turn in a document at most, on average: a time, a speaker, and a text.
+const TURN_PARAGRAPHS_MAX: usize = 3;
+
 /// Minimum number of turns in a transcript.
 const TURNS_MIN: usize = 2;
 
@@ -109,6 +112,13 @@ pub fn is_transcript(text: &str) -> bool {
     let mut known = HashSet::new();
     let mut speaks = |name| !known.insert(name) || is_capital(name);
     timed >= TURNS_MIN || (names.len() >= TURNS_MIN && names.into_iter().any(&mut speaks))
+}
+
+/// Whether the paragraphs of a document are mostly those of turns. A report may have some that begin with a word and a colon.
+pub(super) fn is_mostly_turns(document: &str) -> bool {
+    let paragraphs: Vec<&str> = document.split("\n\n").filter(|text| !text.is_empty()).collect();
+    let is_turn = |paragraph: &&&str| paragraph.lines().any(|line| head(line).is_some());
+    paragraphs.iter().filter(is_turn).count() * TURN_PARAGRAPHS_MAX >= paragraphs.len()
 }
 
 /// The names with which more than one of the texts begins, if they begin most of them: the others are no speakers.

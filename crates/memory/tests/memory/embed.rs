@@ -350,6 +350,39 @@ fn token_ids_beyond_the_rows_of_a_model_are_an_error() {
     assert!(error.contains("both must be of one model"), "{error}");
 }
 
+#[tokio::test]
+async fn tokens_that_a_tokenizer_adds_must_fit_the_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let change = |file: &str, from: &str, to: &str| {
+        let path = folder.path().join(file);
+        let text = std::fs::read_to_string(&path).expect("reads");
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&path, text.replace(from, to)).expect("writes");
+    };
+    for positions in ["0", "2", "3"] {
+        small_model::write_cross_encoder(folder.path(), 1);
+        let named = format!("\"max_position_embeddings\":{positions}");
+        change("config.json", "\"max_position_embeddings\":8", &named);
+        let ranks = CrossEncoder::open(folder.path())
+            .expect_err("no room")
+            .to_string();
+        let embeds = open_local(folder.path()).expect_err("no room").to_string();
+        for told in [ranks, embeds] {
+            assert!(told.contains("no text has room"), "{told}");
+        }
+    }
+    small_model::write_cross_encoder(folder.path(), 1);
+    change("tokenizer.json", "\"ids\":[1]", "\"ids\":[999]");
+    let ranks = CrossEncoder::open(folder.path()).expect("opens");
+    let ranked = ranks.scores("bee?", vec!["drum".to_owned()]).await;
+    let embedder = open_local(folder.path()).expect("opens");
+    let embedded = embedder.embed(vec!["bee".to_owned()]).await;
+    for told in [ranked.map(|_| ()), embedded.map(|_| ())] {
+        let told = told.expect_err("an id without a row").to_string();
+        assert!(told.contains("the id 999"), "{told}");
+    }
+}
+
 #[test]
 fn a_bert_model_of_another_form_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");

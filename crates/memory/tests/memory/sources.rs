@@ -349,3 +349,24 @@ async fn a_moved_file_keeps_its_knowledge() {
     assert_eq!(ordinal(name("notes/b.md")).await, before);
     assert_eq!(ordinal(name("a.md")).await, None);
 }
+
+#[test]
+fn a_mailbox_without_from_lines_needs_no_extension() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("bare");
+    let mail = |number: u32| {
+        format!(
+            "Return-Path: <ada@bees.example>\nFrom: ada@bees.example\nDate: Mon, 1 May 2023 09:30:0{number} +0000\n\
+             Message-ID: <{number}@bees.example>\nSubject: Bees\n\nHive {number} hums.\n\n"
+        )
+    };
+    for count in 1..4 {
+        let mails: String = (0..count).map(mail).collect();
+        std::fs::write(&path, &mails).expect("writes");
+        let input = NewInput::from_file(&path).expect("reads");
+        assert_eq!(input.format, Format::Mbox);
+        let options = gristmill_memory::source::ReadOptions::default();
+        let items = gristmill_memory::source::read("bare", input.format, mails.as_bytes(), &options);
+        assert_eq!(items.expect("reads").len(), count as usize);
+    }
+}

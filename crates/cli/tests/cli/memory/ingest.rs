@@ -455,6 +455,9 @@ fn a_time_lists_its_messages() {
     ] {
         assert_eq!(texts(&[question]), of_may, "{question}");
     }
+    // Without a word that asks, `hände` are hands.
+    let hands = run(&workspace, &["recall", "kb.db", "Hände letzten Monat?"]);
+    assert!(!hands.stdout.contains("Queens hum."), "{}", hands.stdout);
     assert_eq!(texts(&["--since", "2023-05-01", "--until", "2023-06-01"]), of_may);
     assert_eq!(
         texts(&["--since", "2023-06-01", "--until", "2023-06-02"]),

@@ -191,6 +191,11 @@ impl Bert {
         self.words.nrows()
     }
 
+    /// Number of tokens that a text may have.
+    pub(super) fn positions(&self) -> usize {
+        self.positions.nrows()
+    }
+
     /// Number of kinds of text.
     pub(super) fn kinds(&self) -> usize {
         self.kinds.nrows()

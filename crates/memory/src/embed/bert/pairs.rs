@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use tokenizers::Tokenizer;
 
 use super::BertFiles;
-use super::layers::{Bert, Head, Tokens};
+use super::layers::{Bert, Head};
 use crate::embed::{EmbedError, run_model};
 
 /// Maximum tokens of a question and a text together. The work of a token grows with them, and texts of conversations are shorter.
@@ -107,10 +107,7 @@ impl Model {
                 .tokenizer
                 .encode_fast((question.as_str(), cut(text)), true)
                 .map_err(|error| EmbedError::Vectors(format!("a text has no tokens: {error}")))?;
-            tokens.push(Tokens {
-                ids: encoding.get_ids().to_vec(),
-                kinds: encoding.get_type_ids().iter().map(|&kind| kind.min(1)).collect(),
-            });
+            tokens.push(self.bert.tokens_of(&encoding)?);
         }
         if let Some(empty) = tokens.iter().position(|tokens| tokens.ids.is_empty()) {
             return Err(EmbedError::Vectors(format!(

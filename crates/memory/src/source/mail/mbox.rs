@@ -13,6 +13,9 @@ const WRONG_LENGTHS_MAX: usize = 8;
 /// Bytes of the headers of a mail at most by which a mail is recognised in a mailbox without `From ` lines.
 const BARE_HEADERS_BYTES_MAX: usize = 64 << 10;
 
+/// The headers that programs of delivery put before all others, by which a mail begins in a mailbox without `From ` lines.
+const DELIVERY_HEADERS: [&str; 2] = ["return-path", "received"];
+
 /// The date in the `From ` lines of `git format-patch`, which is the same in all.
 const PATCH_DATE: &[u8] = b"Mon Sep 17 00:00:00 2001";
 
@@ -43,6 +46,8 @@ pub struct RawMails<R> {
     /// Whether the mailbox is a series of patches; in others, the `From ` line of a patch is part of a body.
     is_patches: bool,
     wrong_lengths: usize,
+    /// The name of the first header of the first mail, if no `From ` line stands before it.
+    first_header: String,
 }
 
 impl<R: BufRead> RawMails<R> {
@@ -59,6 +64,7 @@ impl<R: BufRead> RawMails<R> {
             is_begun: false,
             is_patches: false,
             wrong_lengths: 0,
+            first_header: String::new(),
         }
     }
 
@@ -97,16 +103,26 @@ impl<R: BufRead> RawMails<R> {
                 self.from_line = Some(line.trim_ascii_end().to_vec());
                 return self.complete(mail, is_too_long);
             }
-            let may_begin = mail.from_line.is_empty() && is_after_empty && !is_in_headers && bare.may_end();
-            if may_begin && is_header(&line) && self.begins_bare_mail(&line)? {
+            let may_begin = mail.from_line.is_empty() && is_after_empty && !is_in_headers;
+            if may_begin && bare.may_end_before(&line, &self.first_header) && self.begins_bare_mail(&line)? {
                 self.reader.push(line);
                 self.lines -= 1;
                 return self.complete(mail, is_too_long);
             }
-            if mail.from_line.is_empty() {
-                bare.see(&line, is_in_headers);
-            }
             is_after_empty = line.trim_ascii_end().is_empty();
+            if is_first
+                && is_after_empty
+                && mail.from_line.is_empty()
+                && mail.bytes.is_empty()
+                && !is_too_long
+            {
+                // The first mail has not begun yet.
+                mail.line = self.lines + 1;
+                continue;
+            }
+            if mail.from_line.is_empty() && !is_in_headers {
+                bare.see(&line);
+            }
             if is_too_long || mail.bytes.len() + line.len() > SOURCE_PIECE_BYTES_MAX {
                 is_too_long = true;
                 continue;
@@ -114,6 +130,12 @@ impl<R: BufRead> RawMails<R> {
             mail.bytes.extend_from_slice(unquoted(&line));
             if is_in_headers && is_after_empty {
                 is_in_headers = false;
+                if mail.from_line.is_empty() {
+                    bare = Bare::of(&mail.bytes);
+                    if is_first {
+                        self.first_header = header_name(&mail.bytes);
+                    }
+                }
                 self.read_body(&mut mail.bytes)?;
             }
         }
@@ -145,14 +167,8 @@ impl<R: BufRead> RawMails<R> {
             }
             is_headers = is_header(&next) || next.starts_with(b" ") || next.starts_with(b"\t");
         }
-        let names: Vec<String> = block
-            .split(|&byte| byte == b'\n')
-            .filter(|line| is_header(line))
-            .map(|line| {
-                let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
-                String::from_utf8_lossy(name).to_lowercase()
-            })
-            .collect();
+        let lines = block.split(|&byte| byte == b'\n');
+        let names: Vec<String> = lines.filter(|line| is_header(line)).map(header_name).collect();
         self.reader.push(block.split_off(line.len()));
         let has = |name: &str| names.iter().any(|found| found == name);
         Ok(is_headers && has("from") && has("message-id") && has("date"))
@@ -264,29 +280,61 @@ impl<R: BufRead> RawMails<R> {
 /// What is known of a mail without a `From ` line, behind which another may begin.
 #[derive(Debug, Default)]
 struct Bare {
-    /// Whether it has several parts, of which one may be another mail.
-    has_parts: bool,
-    /// Whether the last line that is not empty ends its parts.
-    is_ended: bool,
+    /// The line that ends its parts, of which one may be another mail; `None` if it has none.
+    parts_end: Option<Vec<u8>>,
+    /// Whether it has parts that have not ended.
+    is_in_parts: bool,
+    /// Whether its lines are encoded, so that one that looks like a header is more likely a quoted one.
+    is_encoded: bool,
 }
 
 impl Bare {
-    fn may_end(&self) -> bool {
-        !self.has_parts || self.is_ended
+    /// Looks at the headers of a mail.
+    fn of(headers: &[u8]) -> Bare {
+        // A long header goes on in the next line, behind a blank.
+        let headers = String::from_utf8_lossy(headers).replace('\r', "");
+        let headers = headers.replace("\n ", " ").replace("\n\t", " ");
+        let value = |name: &str| {
+            let mut lines = headers.lines().filter_map(|line| line.split_once(':'));
+            let line = lines.find(|(found, _)| found.trim().eq_ignore_ascii_case(name));
+            line.map_or("", |(_, value)| value.trim())
+        };
+        let content = value("content-type");
+        // Both have the same length in bytes.
+        let lower = content.to_ascii_lowercase();
+        let has_parts = lower.starts_with("multipart/") || lower.starts_with("message/");
+        let boundary = lower
+            .find("boundary=")
+            .map(|at| &content[at + "boundary=".len()..]);
+        let boundary = boundary.and_then(|boundary| match boundary.strip_prefix('"') {
+            Some(quoted) => quoted.split('"').next(),
+            None => boundary.split([';', ' ']).next(),
+        });
+        Bare {
+            parts_end: boundary
+                .filter(|_| has_parts)
+                .map(|boundary| format!("--{boundary}--").into_bytes()),
+            is_in_parts: has_parts,
+            is_encoded: value("content-transfer-encoding").eq_ignore_ascii_case("quoted-printable"),
+        }
     }
 
-    fn see(&mut self, line: &[u8], is_header: bool) {
-        let line = line.trim_ascii_end();
-        if is_header {
-            let line = line.to_ascii_lowercase();
-            let is_of_parts = |kind: &[u8]| {
-                let value = line.strip_prefix(b"content-type:").unwrap_or_default();
-                value.trim_ascii_start().starts_with(kind)
-            };
-            self.has_parts |= is_of_parts(b"multipart/") || is_of_parts(b"message/");
-        } else if !line.is_empty() {
-            self.is_ended = line.len() > 4 && line.starts_with(b"--") && line.ends_with(b"--");
+    /// Whether a line may be the first header of the next mail, in a mailbox whose first mail begins with this header.
+    fn may_end_before(&self, line: &[u8], first_header: &str) -> bool {
+        if self.is_in_parts || !is_header(line) {
+            return false;
         }
+        let name = header_name(line);
+        name == first_header || !self.is_encoded && DELIVERY_HEADERS.contains(&name.as_str())
+    }
+
+    /// Looks at a line of the body.
+    fn see(&mut self, line: &[u8]) {
+        let line = line.trim_ascii_end();
+        self.is_in_parts &= match &self.parts_end {
+            Some(end) => line != end,
+            None => !(line.len() > 4 && line.starts_with(b"--") && line.ends_with(b"--")),
+        };
     }
 }
 
@@ -365,14 +413,15 @@ fn append_unquoted(mail: &mut Vec<u8>, body: &[u8]) {
         mail.extend_from_slice(body);
         return;
     }
-    let is_marked = |line: Option<&&[u8]>| line.is_some_and(|line| line.starts_with(b">"));
-    let lines: Vec<&[u8]> = body.split_inclusive(|&byte| byte == b'\n').collect();
-    for (at, line) in lines.iter().enumerate() {
-        let before = at.checked_sub(1).and_then(|before| lines.get(before));
-        mail.extend_from_slice(match is_marked(before) || is_marked(lines.get(at + 1)) {
+    let mut lines = body.split_inclusive(|&byte| byte == b'\n').peekable();
+    let mut is_after_mark = false;
+    while let Some(line) = lines.next() {
+        let is_before_mark = lines.peek().is_some_and(|next| next.starts_with(b">"));
+        mail.extend_from_slice(match is_after_mark || is_before_mark {
             true => line,
             false => unquoted(line),
         });
+        is_after_mark = line.starts_with(b">");
     }
 }
 
@@ -439,6 +488,13 @@ pub fn is_header(line: &[u8]) -> bool {
     };
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     (1..=76).contains(&colon) && line[..colon].iter().all(is_letter)
+}
+
+/// The name of the header with which bytes begin, in small letters.
+fn header_name(bytes: &[u8]) -> String {
+    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+    String::from_utf8_lossy(name).to_lowercase()
 }
 
 #[cfg(test)]
@@ -546,6 +602,35 @@ mod tests {
         let mut lines = RawMails::new(mailbox.as_bytes());
         let begins = std::iter::from_fn(|| lines.next_mail().expect("reads")).map(|mail| mail.line);
         assert_eq!(begins.collect::<Vec<_>>(), [1, 23]);
+    }
+
+    #[test]
+    fn a_mail_that_quotes_headers_is_one_without_from_lines_too() {
+        let quoted = "From: Bob\nDate: x\nMessage-ID: <7@b>\nSubject: y\n\nHum.\n";
+        let delivered = format!("Return-Path: <b>\n{quoted}");
+        let digest =
+            format!("Received: x\nFrom: a\nDate: x\nMessage-ID: <1@b>\n\nDigest.\n\n{quoted}\n{quoted}");
+        assert_eq!(cut(&digest).len(), 1);
+        assert_eq!(cut(&format!("{digest}\n{delivered}")).len(), 2);
+        // A report of delivery. Its parts have parts, and its headers are folded.
+        let report = format!(
+            "Received: x\nFrom: a\nDate: x\nMessage-ID: <1@b>\nContent-Type:\n multipart/report;\n\tboundary=\"=_1 x\"\n\n\
+                 --=_1 x\nContent-Type: multipart/mixed; boundary=y\n\n--y\n\n{delivered}\n--y--\n\n{delivered}\n--=_1 x--\nList footer\n"
+        );
+        assert_eq!(cut(&report).len(), 1);
+        assert_eq!(cut(&format!("{report}\n{delivered}")).len(), 2);
+        let encoded = "Received: x\nFrom: a\nContent-Transfer-Encoding: Quoted-Printable\n\nH=C3=BCm:\n\n";
+        assert_eq!(cut(&format!("{encoded}{delivered}")).len(), 1);
+        assert_eq!(cut(&format!("{encoded}Received: z\n{quoted}")).len(), 2);
+    }
+
+    #[test]
+    fn empty_lines_before_the_first_mail_are_no_mail() {
+        let mail = "Return-Path: <b>\nFrom: Bob\nDate: x\nMessage-ID: <7@b>\n\nHum.\n\n";
+        assert_eq!(cut(&format!("\n\r\n{mail}{mail}")), [mail, mail]);
+        let mailbox = format!("\n\n{mail}");
+        let first = RawMails::new(mailbox.as_bytes()).next_mail().expect("reads");
+        assert_eq!(first.map(|mail| mail.line), Some(3));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub fn read(name: &str, bytes: &[u8], options: &ReadOptions) -> Result<Vec<Messa
     let modified =
         element(properties, "dcterms:modified").and_then(|text| moment::parse(&text, options.zone_minutes));
     let author = element(properties, "dc:creator").filter(|name| !name.trim().is_empty());
-    if transcript::is_transcript(&document) {
+    if transcript::is_transcript(&document) && transcript::is_mostly_turns(&document) {
         let options = recording::options_of_transcript(&document, options);
         return Ok(transcript::read(&document, &options));
     }
@@ -191,5 +191,17 @@ mod tests {
             ]
         );
         assert!(read("x.docx", &document(&[]), &ReadOptions::default()).is_err());
+    }
+
+    #[test]
+    fn a_report_that_quotes_somebody_is_no_transcript() {
+        let text = |text: &str| format!("<w:r><w:t>{text}</w:t></w:r>");
+        assert!(transcript::is_transcript("Ines: They hum.\n\nInes: They drum."));
+        let mut paragraphs = vec![text("Ines: They hum."), text("Ines: They drum.")];
+        paragraphs.extend((1..8).map(|number| text(&format!("Bees of hive {number} hum all day."))));
+        let paragraphs: Vec<&str> = paragraphs.iter().map(String::as_str).collect();
+        let bytes = document(&paragraphs);
+        let found = read("report.docx", &bytes, &ReadOptions::default()).expect("a document");
+        assert!(found.iter().all(|message| message.speaker.is_none()), "{found:?}");
     }
 }
