@@ -193,7 +193,7 @@ fn a_file_that_is_retried_from_elsewhere_is_one_source() {
     ingest_in(&workspace, "2023", "chat.jsonl", &[]).expect(1);
     workspace.write(
         "2023/chat.jsonl",
-        &chat.replace("no JSON", "{\"text\": \"Moths chat.\"}"),
+        chat.replace("no JSON", "{\"text\": \"Moths chat.\"}"),
     );
     ingest_in(&workspace, "", "2023", &["--retry-failed"]).expect(0);
     assert_eq!(sources(&workspace), ["2023/notes.md", "chat.jsonl"]);
@@ -205,7 +205,7 @@ fn a_file_that_is_retried_from_elsewhere_is_one_source() {
     ingest_in(&workspace, "2023", "chat.jsonl", &[]).expect(1);
     workspace.write(
         "2023/chat.jsonl",
-        &chat.replace("no JSON", "{\"text\": \"Moths chat.\"}"),
+        chat.replace("no JSON", "{\"text\": \"Moths chat.\"}"),
     );
     ingest_in(&workspace, "2024", "chat.jsonl", &["--retry-failed"]).expect(0);
     assert!(finds(&workspace, "moths") && finds(&workspace, "wasps"));
