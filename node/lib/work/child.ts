@@ -5,13 +5,13 @@ import type { Builtins } from '../platform.js';
 import { type BigInts, encodeResult } from '../values/encode.js';
 import { type JobSource, JobContext, LOG_CHARACTERS_MAX } from './context.js';
 import { describe } from './describe.js';
-import type { Sent, Word } from './pool.js';
+import type { FromProcess, ToProcess } from './pool.js';
 
 interface Process {
   argv: string[];
   getBuiltinModule<Name extends keyof Builtins>(name: Name): Builtins[Name];
-  send(word: Word, sent: () => void): boolean;
-  on(event: 'message', listener: (message: Sent) => void): unknown;
+  send(message: FromProcess, sent: () => void): boolean;
+  on(event: 'message', listener: (message: ToProcess) => void): unknown;
   on(event: 'disconnect' | 'SIGINT' | 'SIGTERM', listener: () => void): unknown;
   exit(status: number): never;
 }
@@ -28,7 +28,7 @@ process.on('SIGTERM', () => {});
 /** How soon a process ends whose parent has ended. */
 const WATCH_EVERY_MS = 1_000;
 
-// A handler that computes hears of nothing, so that a thread watches the parent.
+// A handler that computes gets no message, so that a thread watches the parent.
 const { Worker } = process.getBuiltinModule('node:worker_threads');
 new Worker(`
   const { workerData } = require('node:worker_threads');
@@ -38,7 +38,7 @@ new Worker(`
 `, { eval: true, workerData: { parent: Number(parent), everyMs: WATCH_EVERY_MS } }).unref();
 
 /** A job whose lines leave at once, so that they are there if the process ends. */
-class Told extends JobContext {
+class ProcessJob extends JobContext {
   private charactersLeft = LOG_CHARACTERS_MAX;
 
   constructor(readonly number: number, source: JobSource) {
@@ -49,13 +49,13 @@ class Told extends JobContext {
     const text = String(line).slice(0, this.charactersLeft);
     if (this.isAnswered || this.charactersLeft <= 0) return;
     this.charactersLeft -= text.length + 1;
-    say(this.number, { log: text });
+    tell(this.number, { log: text });
   }
 }
 
-/** A parent that is gone reads no words: `disconnect` ends this process. */
-function say(number: number, word: Omit<Word, 'gristmill'>): void {
-  process.send({ gristmill: number, ...word }, () => {});
+/** Tells the parent about a job. A parent that is gone reads nothing: `disconnect` ends this process. */
+function tell(number: number, message: Omit<FromProcess, 'gristmill'>): void {
+  process.send({ gristmill: number, ...message }, () => {});
 }
 
 async function load(): Promise<Handler> {
@@ -70,33 +70,33 @@ const loading = load();
 // The job that asks first gets the failure.
 loading.catch(() => {});
 
-let current: Told | null = null;
+let current: ProcessJob | null = null;
 
-async function run({ number, identity, payload }: NonNullable<Sent['run']>): Promise<void> {
+async function run({ number, identity, payload }: NonNullable<ToProcess['run']>): Promise<void> {
   const source: JobSource = {
     identities: () => [identity],
-    progress: (_, progress) => say(number, { progress }),
+    progress: (_, progress) => tell(number, { progress }),
   };
-  const job = new Told(number, source);
+  const job = new ProcessJob(number, source);
   current = job;
   let handler: Handler;
   try {
     handler = await loading;
   } catch (error) {
     // The next process may find a mended module.
-    say(number, { error: describe(error), isLast: true });
+    tell(number, { error: describe(error), isLast: true });
     return;
   }
   try {
     // A job that was cancelled meanwhile does not begin.
     if (job.reason !== null) throw job.reason;
-    say(number, { hasBegun: true });
+    tell(number, { hasBegun: true });
     const value = encodeResult(await handler(payload, job), bigints);
     job.isAnswered = true;
-    say(number, { value });
+    tell(number, { value });
   } catch (error) {
     job.isAnswered = true;
-    say(number, { error: describe(error) });
+    tell(number, { error: describe(error) });
   } finally {
     if (current === job) current = null;
   }

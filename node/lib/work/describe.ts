@@ -33,7 +33,7 @@ function causesOf(error: unknown): unknown[] {
 }
 
 /** An error that another process has described. @internal */
-export class Told extends Error {
+export class DescribedError extends Error {
   constructor(readonly described: Described) {
     super(described.message);
   }
@@ -41,7 +41,7 @@ export class Told extends Error {
 
 /** Describes what a handler threw. @internal */
 export function describe(error: unknown): Described {
-  if (error instanceof Told) return error.described;
+  if (error instanceof DescribedError) return error.described;
   try {
     return described(error);
   } catch {

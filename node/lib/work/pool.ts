@@ -1,11 +1,11 @@
-// Warm processes that run the handler of one job, which a module exports: one job at a time in each.
+// WarmProcess processes that run the handler of one job, which a module exports: one job at a time in each.
 
 import { GristmillError, InvalidValue, shown } from '../errors.js';
 import { wholeNumber } from '../options.js';
 import type { Builtins, Fork } from '../platform.js';
 import type { BigInts } from '../values/encode.js';
 import type { Identity, JobContext } from './context.js';
-import { type Described, Told } from './describe.js';
+import { type Described, DescribedError } from './describe.js';
 import type { MicroBatch } from './micro-batch.js';
 import { CANCEL_GRACE_MS, Encoded } from './runner.js';
 
@@ -19,14 +19,14 @@ export interface ModuleOptions {
   processes?: number;
 }
 
-/** What a process is sent. @internal */
-export interface Sent {
+/** A message to a process. @internal */
+export interface ToProcess {
   run?: { number: number; identity: Identity; payload: unknown };
   abort?: { name: string; message: string };
 }
 
-/** What a process tells of a job. @internal */
-export interface Word {
+/** A message of a process about its job. @internal */
+export interface FromProcess {
   /** The number of the run. Other messages of the process are not for the pool. */
   gristmill: number;
   /** The handler is called now. */
@@ -37,7 +37,7 @@ export interface Word {
   value?: string;
   /** The job has failed. */
   error?: Described;
-  /** Whether the process ends after this word. */
+  /** Whether the process ends after this message. */
   isLast?: boolean;
 }
 
@@ -45,7 +45,7 @@ const PROCESSES_MAX = 1_024;
 /** The time for which a process may start and load the module. */
 const STARTING_MS_MAX = 60_000;
 /** Processes that a job may lose before it has begun: an idle one may end at any moment, and Ctrl-C ends one that starts. */
-const LOST_MAX = 3;
+const PROCESSES_LOST_MAX = 3;
 /** Options of the runtime's command line that are about the program itself. Others, such as loaders, are the processes' too. */
 const OF_PROGRAM = /^(--input-type|--inspect|--eval|--print|--test|--watch|-[ep]+$)/;
 /** Those of them whose value may be a word of its own. */
@@ -65,8 +65,8 @@ function builtin<Name extends keyof Builtins>(name: Name): Builtins[Name] {
   return runtime.getBuiltinModule(name);
 }
 
-/** The processes that this one started. A handler that computes does not hear that this process ends. */
-const started = new Set<Warm>();
+/** The processes that this one started. A handler that computes gets no message that this process ends. */
+const started = new Set<WarmProcess>();
 let willEndAll = false;
 
 function endAllAtExit(): void {
@@ -82,8 +82,8 @@ export class Pool {
   /** The number of processes, at most. */
   readonly processesMax: number;
   private readonly words: string[];
-  private readonly idle: Warm[] = [];
-  private readonly all = new Set<Warm>();
+  private readonly idle: WarmProcess[] = [];
+  private readonly all = new Set<WarmProcess>();
   /** Jobs that wait for a process. A worker has at most as many jobs at once as there are processes; a program may have several. */
   private readonly waiting = new Set<() => void>();
 
@@ -102,12 +102,11 @@ export class Pool {
       try {
         return await warm.run(payload, job);
       } catch (error) {
-        if (!(error instanceof Lost)) throw error;
-        if (lost === LOST_MAX) throw new Told({ type: 'ProcessEnded', message: `${error.message} before the job began, ${lost} times` });
+        if (!(error instanceof NotBegun)) throw error;
+        if (lost === PROCESSES_LOST_MAX) throw new DescribedError({ type: 'ProcessEnded', message: `${error.message} before the job began, ${lost} times` });
       } finally {
         if (!warm.hasEnded) this.idle.push(warm);
-        const [next] = this.waiting;
-        next?.();
+        this.wakeNext();
       }
     }
   }
@@ -117,7 +116,7 @@ export class Pool {
     for (const warm of this.all) warm.kill();
   }
 
-  private async take(signal: AbortSignal): Promise<Warm> {
+  private async take(signal: AbortSignal): Promise<WarmProcess> {
     for (;;) {
       signal.throwIfAborted();
       const warm = this.idle.pop();
@@ -140,17 +139,21 @@ export class Pool {
     });
   }
 
-  private start(): Warm {
+  private wakeNext(): void {
+    const [next] = this.waiting;
+    next?.();
+  }
+
+  private start(): WarmProcess {
     endAllAtExit();
     const isValue = (word: string, before = ''): boolean => HAS_VALUE.test(before) && !word.startsWith('--');
     const execArgv = runtime!.execArgv.filter((word, at, words) => !OF_PROGRAM.test(word) && !isValue(word, words[at - 1]));
     const options = { execArgv, serialization: 'advanced' as const, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] };
     const child = builtin('node:child_process').fork(new URL('./child.js', import.meta.url), this.words, options);
-    const warm: Warm = new Warm(child, () => {
+    const warm: WarmProcess = new WarmProcess(child, () => {
       started.delete(warm);
       this.all.delete(warm);
-      const [next] = this.waiting;
-      next?.();
+      this.wakeNext();
     });
     started.add(warm);
     this.all.add(warm);
@@ -159,14 +162,14 @@ export class Pool {
 }
 
 /** A process ended before it began the job that it was given. */
-class Lost extends Error {}
+class NotBegun extends Error {}
 
 /** One process. */
-class Warm {
+class WarmProcess {
   hasEnded = false;
   private runs = 0;
-  private heard: ((word: Word) => void) | null = null;
-  private ended: ((reason: string) => void) | null = null;
+  private onMessage: ((message: FromProcess) => void) | null = null;
+  private onEnded: ((reason: string) => void) | null = null;
 
   constructor(private readonly child: Fork, onEnd: () => void) {
     // The worker keeps the program alive, not its idle processes.
@@ -174,13 +177,13 @@ class Warm {
     child.channel?.unref?.();
     const end = (reason: string): void => {
       this.hasEnded = true;
-      this.ended?.(reason);
+      this.onEnded?.(reason);
       onEnd();
     };
     child.on('message', (message) => {
       // The handler may send messages of its own.
-      const word = message as Partial<Word> | null;
-      if (typeof word === 'object' && word?.gristmill === this.runs) this.heard?.(word as Word);
+      const told = message as Partial<FromProcess> | null;
+      if (typeof told === 'object' && told?.gristmill === this.runs) this.onMessage?.(told as FromProcess);
     });
     child.on('error', (error) => {
       this.kill();
@@ -203,8 +206,8 @@ class Warm {
         clearTimeout(starting);
         clearTimeout(grace);
         signal.removeEventListener('abort', abort);
-        this.heard = null;
-        this.ended = null;
+        this.onMessage = null;
+        this.onEnded = null;
       };
       /** Fails the job, and ends the process, which may go on with it. */
       const fail = (error: unknown): void => {
@@ -213,7 +216,7 @@ class Warm {
         reject(error as Error);
       };
       const starting = setTimeout(() => {
-        fail(new Told({ type: 'timeout', message: `the module of the handler did not load within ${STARTING_MS_MAX} ms` }));
+        fail(new DescribedError({ type: 'timeout', message: `the module of the handler did not load within ${STARTING_MS_MAX} ms` }));
       }, STARTING_MS_MAX);
       const abort = (): void => {
         const { name, message } = signal.reason as Error;
@@ -224,29 +227,29 @@ class Warm {
         this.send({ abort: { name, message } });
         grace = setTimeout(() => this.kill(), CANCEL_GRACE_MS);
       };
-      this.heard = (word) => {
-        if (word.hasBegun === true) {
+      this.onMessage = (told) => {
+        if (told.hasBegun === true) {
           hasBegun = true;
           clearTimeout(starting);
           job.onBegun?.();
         }
-        if (word.log !== undefined) job.log(word.log);
+        if (told.log !== undefined) job.log(told.log);
         try {
-          if (word.progress !== undefined) job.microBatch.progress(job.place, word.progress);
+          if (told.progress !== undefined) job.microBatch.progress(job.place, told.progress);
         } catch (error) {
           fail(error);
           return;
         }
-        if (word.value === undefined && word.error === undefined) return;
+        if (told.value === undefined && told.error === undefined) return;
         settle();
-        if (word.isLast === true) this.kill();
-        if (word.value !== undefined) resolve(new Encoded(word.value));
-        else reject(new Told(word.error!));
+        if (told.isLast === true) this.kill();
+        if (told.value !== undefined) resolve(new Encoded(told.value));
+        else reject(new DescribedError(told.error!));
       };
-      this.ended = (reason) => {
+      this.onEnded = (reason) => {
         settle();
         const message = `the process of the handler ${reason}`;
-        reject(hasBegun || signal.aborted ? new Told({ type: 'ProcessEnded', message }) : new Lost(message));
+        reject(hasBegun || signal.aborted ? new DescribedError({ type: 'ProcessEnded', message }) : new NotBegun(message));
       };
       signal.addEventListener('abort', abort, { once: true });
       try {
@@ -260,8 +263,8 @@ class Warm {
     });
   }
 
-  private send(message: Sent): void {
-    // A process that does not hear is told to end by `exit` or `error`.
+  private send(message: ToProcess): void {
+    // The end of a process that gets no message is told by `exit` or `error`.
     this.child.send(message, () => {});
   }
 }
