@@ -40,7 +40,7 @@ const FORKS_FD: i32 = 8;
 const FORK: u32 = 1;
 const REAP: u32 = 2;
 /// The number of descriptors that a child gets: its output, requests, outcomes, control page and bell, and the pipes of
-/// `pool/desk.rs`.
+/// `pool/question_pipes.rs`.
 const CHILD_FDS: usize = 7;
 
 /// Fork servers for the handlers of one program. The latest ones stay when their handlers end.

@@ -19,7 +19,7 @@ use crate::limits::{
     PROCESSES_FLUSHED_AT_ONCE, PROCESSES_MAX, QUESTION_MS_MAX, SIGNALS_EVERY_MS, START_MS_MAX,
 };
 use crate::output::PrintListener;
-use crate::pool::desk::About;
+use crate::pool::question_pipes::About;
 use crate::pool::{Pool, Ticket, Told, Wishes};
 use crate::process::Recipe;
 use crate::program::ProgramSlot;
@@ -253,7 +253,7 @@ impl Handler for ScriptHandler {
                     Some(Told::Printed(index, bytes)) => sink.printed(index, &bytes),
                     Some(Told::Asked(index, asked)) => {
                         let context = jobs.jobs().nth(index as usize).map(|job| sink.context(&job));
-                        // A process has one open question, so these tasks are as many as the processes.
+                        // A process has one open question. A replaced process may leave one, for QUESTION_MS_MAX at most.
                         tokio::spawn(async move {
                             let answer = answer_of(context, asked.about()).await;
                             asked.answer(answer);

@@ -2,7 +2,7 @@
 //! these threads share.
 
 mod asked;
-pub(crate) mod desk;
+pub(crate) mod question_pipes;
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,7 +26,7 @@ use crate::starts::imports;
 use crate::starts::words::{code_changed, failed_start, gave_up, program_changed, starts_again};
 use crate::starts::{ProcessListener, Starts};
 pub(crate) use asked::Asked;
-use desk::JobAnswer;
+use question_pipes::JobAnswer;
 
 /// The worker's requests for a running micro-batch.
 #[derive(Debug, Default)]

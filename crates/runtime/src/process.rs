@@ -28,7 +28,7 @@ use crate::limits::{
 };
 use crate::output::{Output, PrintListener};
 use crate::pool::Started;
-use crate::pool::desk::{Desk, JobAnswer, JobQuestion};
+use crate::pool::question_pipes::{JobAnswer, JobQuestion, QuestionPipes};
 use crate::protocol::{
     self, Failure, Frame, Hello, OutcomesFrame, ProtocolError, Run, hello_frame, read_frame, run_frame_head,
 };
@@ -97,7 +97,7 @@ pub(crate) struct WarmProcess {
     control: OwnedFd,
     bell: OwnedFd,
     /// The questions of jobs about themselves, and the answers.
-    desk: Desk,
+    question_pipes: QuestionPipes,
     questions: u32,
     nonce: u64,
     /// The deadline of the import, and after the import the script's properties.
@@ -231,7 +231,7 @@ impl WarmProcess {
         let (printed, their_printed) = pipe(true)?;
         let control = memory_file("gristmill-control", &[0; CONTROL_BYTES])?;
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-        let (desk, their_questions, their_answers) = Desk::new()?;
+        let (question_pipes, their_questions, their_answers) = QuestionPipes::new()?;
         let forked = recipe.fork_server.as_ref().and_then(|server| {
             let theirs = [
                 &their_printed,
@@ -279,7 +279,7 @@ impl WarmProcess {
             read_printed_at: None,
             control,
             bell,
-            desk,
+            question_pipes,
             questions: 0,
             nonce,
             start_deadline: Instant::now() + Duration::from_millis(recipe.start_ms_max),
@@ -318,7 +318,7 @@ impl WarmProcess {
     /// Answers the question of a job, if this process asked it.
     pub fn answer_question(&mut self, answer: &JobAnswer) {
         if answer.nonce == self.nonce {
-            self.desk.answer(answer);
+            self.question_pipes.answer(answer);
         }
     }
 
@@ -358,7 +358,7 @@ impl WarmProcess {
             PollFd::from_borrowed_fd(self.child.exit_fd(), PollFlags::IN),
             PollFd::new(&self.outcomes, PollFlags::IN),
         ];
-        fds.extend(self.desk.poll_fd());
+        fds.extend(self.question_pipes.poll_fd());
         if !self.printed_ended && pause_ms == 0 {
             fds.push(PollFd::new(&self.printed, PollFlags::IN));
         }
@@ -375,7 +375,7 @@ impl WarmProcess {
         if let Err(broken) = self.read_frames(&mut arrived) {
             arrived.broken = Some(broken);
         }
-        match self.desk.read(self.nonce) {
+        match self.question_pipes.read(self.nonce) {
             Ok(questions) => arrived.questions = questions,
             Err(broken) => arrived.broken = Some(broken),
         }

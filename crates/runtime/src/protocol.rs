@@ -5,7 +5,7 @@
 //! so that they never wrap.
 //!
 //! Frames travel over two separate pipes. Standard input, output and error are not involved. All numbers are
-//! little-endian. What a running job asks about itself has two pipes of its own (`pool/desk.rs`). A frame is a header and a body:
+//! little-endian. What a running job asks about itself has two pipes of its own (`pool/question_pipes.rs`). A frame is a header and a body:
 //!
 //! | bytes | what |
 //! | --- | --- |

@@ -321,7 +321,7 @@ impl Transaction<'_> {
     }
 }
 
-/// What takes jobs in the order of claims: a claim, or a look at the next jobs.
+/// A claim, or a look at the next jobs: it takes jobs in the order of claims.
 trait Taker {
     /// The number of further jobs that it takes.
     fn jobs_left(&self) -> u32;

@@ -95,14 +95,71 @@ impl OutcomesWanted {
     }
 }
 
-/// What was read of [`OutcomesWanted`].
+/// Gathers those parts of reports that are wanted, within the limit of bytes.
+#[derive(Debug)]
+pub struct WantedReports<'w> {
+    wanted: &'w OutcomesWanted,
+    positions: &'w Positions,
+    reports: Vec<StoredReport>,
+    dead: Positions,
+    bytes: usize,
+}
+
+impl<'w> WantedReports<'w> {
+    /// Begins without reports. `positions` are the wanted ones, or all of the batch.
+    pub fn new(wanted: &'w OutcomesWanted, positions: &'w Positions) -> Self {
+        WantedReports {
+            wanted,
+            positions,
+            reports: Vec::new(),
+            dead: Positions::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Adds the wanted part of a report. Returns `false` if there are more bytes than may be read.
+    #[must_use]
+    pub fn add(&mut self, report: StoredReport) -> bool {
+        let Some(report) = report.narrowed(self.positions) else {
+            return true;
+        };
+        self.bytes += OutcomesWanted::bytes_of_report(&report);
+        if report.state == JobState::Dead {
+            self.dead = self.dead.union(&report.positions);
+        }
+        self.reports.push(report);
+        self.bytes <= self.wanted.bytes_max
+    }
+
+    /// The dead jobs, and the bytes that their errors may have.
+    pub fn dead(&self) -> (&Positions, usize) {
+        (&self.dead, self.wanted.bytes_max.saturating_sub(self.bytes))
+    }
+
+    /// The outcomes, with the errors of the dead jobs; `None` stands for errors with too many bytes. `count` is the number of all
+    /// jobs of the batch.
+    pub fn read(self, count: u32, errors: Option<Vec<StoredFailure>>) -> OutcomesRead {
+        let mut reports = self.reports;
+        reports.sort_by_key(|report| report.positions.first());
+        errors.map_or(OutcomesRead::TooLarge, |errors| {
+            OutcomesRead::Read(BatchOutcomes {
+                batch: self.wanted.batch,
+                count,
+                reports,
+                errors,
+            })
+        })
+    }
+}
+
+/// The answer to [`OutcomesWanted`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutcomesRead {
     /// The batch does not exist.
     Unknown,
     /// They have more bytes than may be read.
     TooLarge,
-    /// Those that have ended. The errors have no logs.
+    /// The jobs that have ended. The errors have no logs.
     Read(BatchOutcomes),
 }
 

@@ -141,7 +141,7 @@ class Flow:
         self._waits: list[Record] = []
         # Whether the flow is being unwound: nothing begins then.
         self._is_over = False
-        # Where it is replayed only: the new values before which it has stopped.
+        # The new values before which a mere replay has stopped.
         self.stops: list[str] | None = None
         if memos:
             self._read()

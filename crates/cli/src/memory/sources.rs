@@ -195,7 +195,7 @@ pub async fn prune_missing(memory: &Memory, paths: &[PathBuf]) -> Result<u64, Me
     let folders: Vec<PathBuf> = folders.filter_map(|folder| folder.canonicalize().ok()).collect();
     let store = memory.knowledge();
     let sources = store.sources().await?.into_iter().filter(|source| {
-        // What came through a pipe has no place, as it has no file that could be gone.
+        // A source that came through a pipe has no place, because it has no file that could be gone.
         source.place().is_some_and(|place| {
             matches!(place.try_exists(), Ok(false)) && folders.iter().any(|folder| place.starts_with(folder))
         })

@@ -154,8 +154,8 @@ fn is_gone(source: &Source) -> bool {
     place.is_some_and(|place| matches!(place.try_exists(), Ok(false)))
 }
 
-/// Whether a file is another one than the file of a source, of which it has the name and not the place. A file that is not there may
-/// be on a disk that is away, so that only the same content shows that it has moved.
+/// Whether a file with the name of a source, but with another place, is another file than the source's. The source's file may be on a
+/// disk that is away, so that only the same content shows that it has moved.
 async fn is_another_file(source: &Source, file: &Content) -> bool {
     let (Some(place), Content::File(path)) = (source.place(), file) else {
         return false;

@@ -24,7 +24,7 @@ pub(super) async fn rerank(
     Ok(())
 }
 
-/// What the cross-encoder reads of a message: its subject, and its text from a little before the first word of the question on.
+/// The part of a message that the cross-encoder reads: its subject, and its text from a little before the first word of the question.
 fn shown(recalled: &RecalledMessage) -> String {
     let message = &recalled.message.message;
     let first = recalled.highlights.first();

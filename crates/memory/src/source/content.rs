@@ -78,9 +78,9 @@ impl Content {
         }
     }
 
-    /// What tells without reading that a file is unchanged: its size, the time of its last change, its number, and its path from
-    /// the root; `None` if it is no file. A file that changed in the last seconds before `now` has a stamp that fits none: it may
-    /// change again within one tick of the file system's clock.
+    /// The stamp of a file, by which a later run tells without reading whether it is unchanged: its size, the time of its last change,
+    /// its number, and its path from the root; `None` if it is no file. A file that changed in the last seconds before `now` has a
+    /// stamp that fits none: it may change again within one tick of the file system's clock.
     pub fn stamp(&self, now: Timestamp) -> Option<String> {
         self.stamp_in(now, &mut Folders::default())
     }

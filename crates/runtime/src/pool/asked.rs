@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::pool::Pool;
-use crate::pool::desk::{About, JobQuestion};
+use crate::pool::question_pipes::{About, JobQuestion};
 
 /// A question of a job that waits for its answer. Dropping it answers with an error, so that no job waits for ever.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::Slot;
 use crate::pool::Asked;
-use crate::pool::desk::JobQuestion;
+use crate::pool::question_pipes::JobQuestion;
 
 impl Slot {
     /// Passes questions of jobs on to the worker's task, which answers them through the pool.

@@ -302,7 +302,7 @@ pub async fn a_claim_finds_what_its_reports_release(database: &dyn Database) {
     let mut held = claim(&*store, worker, 2).await.unwrap().slices;
     assert_eq!((held[0].batch, held[1].batch), (chain[0], plain));
     let mut claimed_next = 1;
-    // Whether the job of the chain is reported, and that of the others.
+    // Whether the chain's job is reported, and the other batch's job.
     for (of_chain, of_others) in [
         (true, false),
         (false, true),
@@ -333,6 +333,16 @@ pub async fn a_claim_finds_what_its_reports_release(database: &dyn Database) {
     }
     let counts = store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!((counts.completed, counts.running), (10, 2));
+}
+
+/// Checks that jobs that an exchange takes itself wake nobody, and that those that it leaves wake others. `wakes` is
+/// [`wakes_others`] on a new store.
+pub async fn an_exchange_wakes_others_for_jobs_that_it_leaves(
+    wakes: impl AsyncFn(&'static str, u32) -> bool,
+) {
+    assert!(!wakes(KIND, 100).await);
+    assert!(wakes(KIND, 1).await);
+    assert!(wakes("another", 100).await);
 }
 
 /// Completes the first job of a kind, for which two jobs of kind `dependent` wait, by an exchange that asks for `jobs_max` more

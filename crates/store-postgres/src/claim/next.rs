@@ -33,7 +33,7 @@ const HELD_LANES: &str = "SELECT l.id, l.queue, l.kind, l.job_group FROM gristmi
 const WANTED: &str = "SELECT l.id, l.queue, l.kind, l.job_group FROM gristmill.lane l \
      WHERE l.queue = ANY ($1) AND (cardinality($2::text[]) = 0 OR l.kind = ANY ($2)) LIMIT $3";
 
-/// Those of the lanes `$3` that are of the queues `$1` and the kinds `$2`.
+/// Selects the lanes among `$3` that have the queues `$1` and the kinds `$2`.
 const WANTED_OF: &str = "SELECT l.id, l.queue, l.kind, l.job_group FROM gristmill.lane l \
      WHERE l.id = ANY ($3) AND l.queue = ANY ($1) AND (cardinality($2::text[]) = 0 OR l.kind = ANY ($2))";
 

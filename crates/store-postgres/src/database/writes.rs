@@ -32,7 +32,7 @@ pub(crate) type Statement = (&'static str, Vec<Param>);
 pub(crate) struct Writes {
     /// Batch statistics to add to the totals.
     pub hops: BatchStats,
-    /// What others must be told of.
+    /// The changes of which others must be told.
     pub news: News,
     batches: Batches,
     slices_gone: SliceKeys,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use gristmill_model::{BatchId, JobState, PackedArray, Positions, RunId, Timestamp, WorkerId};
-use gristmill_store::outcome::{BatchOutcomes, OutcomesRead, OutcomesWanted, StoredFailure, StoredReport};
+use gristmill_store::outcome::{
+    BatchOutcomes, OutcomesRead, OutcomesWanted, StoredFailure, StoredReport, WantedReports,
+};
 use gristmill_store::{BatchRow, NewWorker, WorkerRow};
 use tokio_postgres::Row;
 
@@ -189,22 +191,13 @@ pub(crate) async fn outcomes_of(snapshot: &Snapshot, wanted: &OutcomesWanted) ->
     let Some(portions) = portions(&sizes, wanted, &of.0)? else {
         return Ok(OutcomesRead::TooLarge);
     };
-    let (mut reports, mut bytes) = (Vec::new(), 0);
-    let mut dead = Positions::new();
+    let mut reports = WantedReports::new(wanted, &of.0);
     let mut left = if rows.is_empty() { portions } else { Vec::new() }.into_iter();
     loop {
         for row in &rows {
-            let Some(report) = stored_report(batch, row)?.narrowed(&of.0) else {
-                continue;
-            };
-            bytes += OutcomesWanted::bytes_of_report(&report);
-            if bytes > wanted.bytes_max {
+            if !reports.add(stored_report(batch, row)?) {
                 return Ok(OutcomesRead::TooLarge);
             }
-            if report.state == JobState::Dead {
-                dead = dead.union(&report.positions);
-            }
-            reports.push(report);
         }
         let Some(portion) = left.next() else { break };
         let sql = format!(
@@ -213,17 +206,9 @@ pub(crate) async fn outcomes_of(snapshot: &Snapshot, wanted: &OutcomesWanted) ->
         );
         rows = snapshot.query(&sql, &[&batch.0, &portion]).await?;
     }
-    reports.sort_by_key(|report| report.positions.first());
-    let errors = last_errors(snapshot, batch, dead, wanted.bytes_max - bytes).await?;
-    let count = number(count, 0)?;
-    Ok(errors.map_or(OutcomesRead::TooLarge, |errors| {
-        OutcomesRead::Read(BatchOutcomes {
-            batch,
-            count,
-            reports,
-            errors,
-        })
-    }))
+    let (dead, bytes_left) = reports.dead();
+    let errors = last_errors(snapshot, batch, dead.clone(), bytes_left).await?;
+    Ok(reports.read(number(count, 0)?, errors))
 }
 
 /// The first positions of the reports of these sizes, in portions of about the wanted bytes. `None` if the reports that are wanted

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use gristmill_model::{BatchId, JobState, PackedArray, Positions, RunId, Timestamp, WorkerId};
 use gristmill_store::integrity::failure_sum;
-use gristmill_store::outcome::{BatchOutcomes, OutcomesRead, OutcomesWanted, StoredFailure, StoredReport};
+use gristmill_store::outcome::{
+    BatchOutcomes, OutcomesRead, OutcomesWanted, StoredFailure, StoredReport, WantedReports,
+};
 use gristmill_store::{BatchRow, NewWorker, WorkerRow};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -163,36 +165,18 @@ pub(crate) fn outcomes_of(connection: &Connection, wanted: &OutcomesWanted) -> R
     };
     let sql = format!("SELECT {REPORT_COLUMNS} FROM reported WHERE row_id = ?1 ORDER BY id");
     let mut statement = connection.prepare_cached(&sql)?;
-    let (mut reports, mut bytes) = (Vec::new(), 0);
-    let mut dead = Positions::new();
+    let mut reports = WantedReports::new(wanted, of);
     for id in needed {
         let mut rows = statement.query([id])?;
         while let Some(row) = in_batch(batch, "report", rows.next().map_err(Failure::from))? {
-            let Some(report) = stored_report(batch, row)?.narrowed(of) else {
-                continue;
-            };
-            bytes += OutcomesWanted::bytes_of_report(&report);
-            if bytes > wanted.bytes_max {
+            if !reports.add(stored_report(batch, row)?) {
                 return Ok(OutcomesRead::TooLarge);
             }
-            if report.state == JobState::Dead {
-                dead = dead.union(&report.positions);
-            }
-            reports.push(report);
         }
     }
-    reports.sort_by_key(|report: &StoredReport| report.positions.first());
-    Ok(
-        match last_errors(connection, batch, &dead, wanted.bytes_max - bytes)? {
-            Some(errors) => OutcomesRead::Read(BatchOutcomes {
-                batch,
-                count,
-                reports,
-                errors,
-            }),
-            None => OutcomesRead::TooLarge,
-        },
-    )
+    let (dead, bytes_left) = reports.dead();
+    let errors = last_errors(connection, batch, dead, bytes_left)?;
+    Ok(reports.read(count, errors))
 }
 
 /// The rows of reports with these jobs, and the bytes that the rows have which are wanted whole: at least as many are wanted.

@@ -5,26 +5,20 @@ use std::sync::Arc;
 use futures::FutureExt;
 use gristmill_model::{ManualClock, Timestamp};
 use gristmill_store::Store;
-use gristmill_store_conformance::claim::waiting::wakes_others;
+use gristmill_store_conformance::claim::waiting;
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 
-async fn wakes(dependent: &str, jobs_max: u32) -> bool {
+async fn wakes(dependent: &'static str, jobs_max: u32) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
     let store = SqliteStore::open(folder.path().join("jobs.db"), SqliteOptions::new(clock, 1)).unwrap();
-    wakes_others(&store, dependent, jobs_max).await
+    waiting::wakes_others(&store, dependent, jobs_max).await
 }
 
 #[tokio::test]
-async fn what_an_exchange_takes_itself_wakes_nobody() {
-    assert!(!wakes(KIND, 100).await);
-}
-
-#[tokio::test]
-async fn what_an_exchange_leaves_wakes_others() {
-    assert!(wakes(KIND, 1).await);
-    assert!(wakes("another", 100).await);
+async fn an_exchange_wakes_others_for_jobs_that_it_leaves() {
+    waiting::an_exchange_wakes_others_for_jobs_that_it_leaves(wakes).await;
 }
 
 /// A watch gets outcomes with their COMMIT, without waiting for the next look at the file.

@@ -57,7 +57,7 @@ pub enum UnreadPrerequisites {
 /// Completed jobs with their values.
 type Completed = (Positions, Option<PackedArray>);
 
-/// What a [`ChildReader`] finds of a batch.
+/// The answer of a [`ChildReader`] about a batch.
 enum Found {
     Unknown,
     TooLarge,

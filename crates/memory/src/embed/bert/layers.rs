@@ -25,7 +25,7 @@ pub(super) struct Bert {
     heads: usize,
 }
 
-/// What a model says of a pair of texts, from the output of its first token.
+/// The score of a pair of texts, from the model's output for its first token.
 pub(super) struct Head {
     pooled: Linear,
     score: Linear,

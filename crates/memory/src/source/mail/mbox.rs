@@ -277,10 +277,10 @@ impl<R: BufRead> RawMails<R> {
     }
 }
 
-/// What is known of a mail without a `From ` line, behind which another may begin.
+/// The state of reading a mail without a `From ` line. Another mail may begin behind it.
 #[derive(Debug, Default)]
 struct Bare {
-    /// The line that ends its parts, of which one may be another mail; `None` if it has none.
+    /// The line that ends the parts of a mail; `None` if it has no parts. A part may be another mail.
     parts_end: Option<Vec<u8>>,
     /// Whether it has parts that have not ended.
     is_in_parts: bool,
@@ -340,7 +340,7 @@ impl Bare {
 
 /// A reader that takes bytes back.
 struct Pushback<R> {
-    /// What was taken back and is not read again yet; the last is read first.
+    /// Lines that were taken back and are not read again yet. The last one is read first.
     pushed: Vec<Cursor<Vec<u8>>>,
     reader: R,
 }

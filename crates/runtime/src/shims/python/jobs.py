@@ -60,7 +60,7 @@ class Frame:
         self.prerequisites = (None, None)
 
 
-class Desk:
+class QuestionPipes:
     """Asks what running jobs want to know about themselves, one question at a time."""
 
     def __init__(self, nonce):
@@ -68,7 +68,7 @@ class Desk:
         self.process_id = os.getpid()
         self.lock = threading.Lock()
         self.mark = 0
-        # What has arrived of answers, those to questions that were given up included.
+        # The bytes of answers that have arrived, also to questions that were given up.
         self.arrived = bytearray()
 
     def ask(self, number, about):
@@ -111,17 +111,17 @@ class RunningJob(Namespace):
     def flow(self):
         """The flow that began the job as a step: `id`, `name`, `version`, `step` (its name), `key` and `item`, the number of the
         job in a map; None for a job that is no step."""
-        desk, number, _ = self.asks
-        known = json.loads(desk.ask(number, ABOUT_FLOW))
+        question_pipes, number, _ = self.asks
+        known = json.loads(question_pipes.ask(number, ABOUT_FLOW))
         return known and Namespace(**dict(dict.fromkeys(("version", "step", "key", "item")), **known))
 
     @property
     def prerequisites(self):
         """The outcomes of the jobs for which the job waited, as dicts of `job`, `state`, and `value` or `error`."""
-        desk, number, frame = self.asks
+        question_pipes, number, frame = self.asks
         batch, text = frame.prerequisites
         if batch != self.batch:
-            text = desk.ask(number, ABOUT_PREREQUISITES)
+            text = question_pipes.ask(number, ABOUT_PREREQUISITES)
             frame.prerequisites = (self.batch, text)
         return json.loads(text, parse_float=finite)
 

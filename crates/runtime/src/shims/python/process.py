@@ -18,7 +18,7 @@ class Process:
         page.madvise(mmap.MADV_DONTFORK)
         self.words = memoryview(page).cast("I")
         self.outbox = Outbox(requests.nonce, self.words)
-        self.desk = Desk(requests.nonce)
+        self.question_pipes = QuestionPipes(requests.nonce)
         # Not empty in a fork of this process.
         self.forked = []
         # The frame whose jobs are to begin. Whoever changes it holds the lock.
@@ -119,7 +119,7 @@ class Process:
         number = self.number_of(job)
         known, tags = frame.known[number - frame.first]
         running = RunningJob(tags=dict(tags), **known)
-        running.asks = (self.desk, number, frame)
+        running.asks = (self.question_pipes, number, frame)
         return running
 
     def job_id(self):

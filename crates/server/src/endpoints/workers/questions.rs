@@ -45,7 +45,7 @@ pub async fn step(
 
 /// Read the outcomes of prerequisites
 ///
-/// Of the jobs for which a job waited: at most 16 MiB. The token needs access to their queues, too.
+/// The outcomes of the jobs for which a job waited: at most 16 MiB. The token needs access to their queues, too.
 #[utoipa::path(
     post,
     path = "/workers/{worker}/prerequisites",

@@ -140,7 +140,7 @@ async fn a_query_pauses_the_open_jobs_of_a_damaged_batch() {
         error.to_string().contains("gristmill cancel --batch 1"),
         "{error}"
     );
-    // What is too large is refused without a look at its values.
+    // Outcomes that are too large are refused without a look at their values.
     let within = async |bytes_max| {
         let wanted = OutcomesWanted {
             batch: id,

@@ -72,7 +72,7 @@ impl JobAnswer {
 
 /// Our ends of the two pipes.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct QuestionPipes {
     questions: OwnedFd,
     answers: OwnedFd,
     /// Answers that are not written yet, beginning with the byte `written`.
@@ -82,22 +82,22 @@ pub(crate) struct Desk {
     is_closed: bool,
 }
 
-impl Desk {
+impl QuestionPipes {
     /// Two pipes: our ends, the end for the process's questions, and the end for the answers to it.
-    pub fn new() -> io::Result<(Desk, OwnedFd, OwnedFd)> {
+    pub fn new() -> io::Result<(QuestionPipes, OwnedFd, OwnedFd)> {
         let (questions, their_questions) = small_pipe(true)?;
         let (their_answers, answers) = small_pipe(false)?;
-        let desk = Desk {
+        let question_pipes = QuestionPipes {
             questions,
             answers,
             unwritten: Vec::new(),
             written: 0,
             is_closed: false,
         };
-        Ok((desk, their_questions, their_answers))
+        Ok((question_pipes, their_questions, their_answers))
     }
 
-    /// What to wait for: room for an answer, or a question. `None` for a process that asks nothing more.
+    /// The pipe to wait for: with room for an answer, or with a question. `None` for a process that asks nothing more.
     pub fn poll_fd(&self) -> Option<PollFd<'_>> {
         match (self.unwritten.is_empty(), self.is_closed) {
             (false, _) => Some(PollFd::new(&self.answers, PollFlags::OUT)),
@@ -198,10 +198,10 @@ mod tests {
 
     #[test]
     fn questions_arrive_and_answers_of_any_length_leave() {
-        let (mut desk, their_questions, their_answers) = Desk::new().unwrap();
-        assert_eq!(desk.read(7), Ok(Vec::new()));
+        let (mut question_pipes, their_questions, their_answers) = QuestionPipes::new().unwrap();
+        assert_eq!(question_pipes.read(7), Ok(Vec::new()));
         rustix::io::write(&their_questions, &question(7, 3, 2, 9)).unwrap();
-        let [asked] = desk.read(7).unwrap()[..] else {
+        let [asked] = question_pipes.read(7).unwrap()[..] else {
             panic!("one question")
         };
         let expected = JobQuestion {
@@ -212,13 +212,13 @@ mod tests {
         };
         assert_eq!(asked, expected);
         let body = "x".repeat(3 << 20);
-        desk.answer(&asked.answered(Ok(body.clone())));
+        question_pipes.answer(&asked.answered(Ok(body.clone())));
         let mut read = Vec::new();
         let mut buffer = vec![0; 1 << 20];
         while read.len() < 16 + body.len() {
             let count = rustix::io::read(&their_answers, &mut buffer).unwrap();
             read.extend_from_slice(&buffer[..count]);
-            desk.read(7).unwrap();
+            question_pipes.read(7).unwrap();
         }
         assert_eq!(read[..4], (body.len() as u32).to_le_bytes());
         assert_eq!(
@@ -227,8 +227,8 @@ mod tests {
         );
         assert_eq!(read[16..], *body.as_bytes());
         drop(their_questions);
-        assert_eq!(desk.read(7), Ok(Vec::new()));
-        assert!(desk.is_closed);
+        assert_eq!(question_pipes.read(7), Ok(Vec::new()));
+        assert!(question_pipes.is_closed);
     }
 
     #[test]
@@ -238,9 +238,9 @@ mod tests {
             (question(7, 3, 5, 9), ProtocolError::Kind(5)),
             (question(7, 3, 2, 9)[..20].to_vec(), ProtocolError::Parts),
         ] {
-            let (mut desk, their_questions, _) = Desk::new().unwrap();
+            let (mut question_pipes, their_questions, _) = QuestionPipes::new().unwrap();
             rustix::io::write(&their_questions, &bytes).unwrap();
-            assert_eq!(desk.read(7), Err(error));
+            assert_eq!(question_pipes.read(7), Err(error));
         }
     }
 }
