@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready as polled};
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::Body;
 use axum::response::Response;
 use axum_server::accept::Accept;
@@ -322,35 +323,58 @@ impl Drop for UnderWay {
     }
 }
 
-/// Opens connections. Their streams end when the connections are closed, and their services count requests.
+/// Opens each connection in the order in which the server accepts it, before a task of its own takes the connection over. Tasks begin
+/// in any order: if they opened connections, a burst of waiting clients could count as younger than the request behind them.
 #[derive(Debug, Clone)]
-pub(crate) struct Doorkeeper(pub Arc<Connections>);
+pub(crate) struct Doorkeeper<M> {
+    pub connections: Arc<Connections>,
+    pub services: M,
+}
 
-impl<S> Accept<TcpStream, S> for Doorkeeper {
+impl<M> Service<SocketAddr> for Doorkeeper<M>
+where
+    M: Service<SocketAddr>,
+    M::Error: Into<BoxError>,
+    M::Future: Send + 'static,
+{
+    type Response = CountingService<M::Response>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.services.poll_ready(context).map_err(Into::into)
+    }
+
+    /// Fails if there is no room for the connection, which the server then drops.
+    fn call(&mut self, client: SocketAddr) -> Self::Future {
+        let Some(connection) = self.connections.open(client.ip()) else {
+            return Box::pin(async { Err("too many connections".into()) });
+        };
+        let service = self.services.call(client);
+        Box::pin(async move {
+            Ok(CountingService {
+                service: service.await.map_err(Into::into)?,
+                connection: Arc::new(connection),
+            })
+        })
+    }
+}
+
+/// Gives each stream the limits of its connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watch;
+
+impl<S> Accept<TcpStream, CountingService<S>> for Watch {
     type Stream = WatchedStream;
     type Service = CountingService<S>;
     type Future = Ready<IoResult<(WatchedStream, CountingService<S>)>>;
 
-    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        ready(self.opened(stream).map(|(stream, connection)| {
-            let counting = CountingService {
-                service,
-                connection: connection.clone(),
-            };
-            (WatchedStream::new(stream, connection), counting)
-        }))
-    }
-}
-
-impl Doorkeeper {
-    fn opened(&self, stream: TcpStream) -> IoResult<(TcpStream, Arc<Connection>)> {
+    fn accept(&self, stream: TcpStream, service: CountingService<S>) -> Self::Future {
         // Without this, the end of a streamed answer would wait for the client's acknowledgement, usually 40 ms.
-        stream.set_nodelay(true)?;
-        let address: SocketAddr = stream.peer_addr()?;
-        match self.0.open(address.ip()) {
-            Some(connection) => Ok((stream, Arc::new(connection))),
-            None => Err(Error::new(ErrorKind::ConnectionRefused, "too many connections")),
-        }
+        let watched = stream
+            .set_nodelay(true)
+            .map(|()| WatchedStream::new(stream, service.connection.clone()));
+        ready(watched.map(|watched| (watched, service)))
     }
 }
 
@@ -551,8 +575,8 @@ mod tests {
     async fn an_answer_that_nobody_reads_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
-        let (stream, connection) = Doorkeeper(connections(2, 2)).opened(stream).unwrap();
+        let (stream, client) = listener.accept().await.unwrap();
+        let connection = open(&connections(2, 2), &client.ip().to_string()).unwrap();
         let _request = connection.begin_request();
         let mut watched = WatchedStream::new(stream, connection);
         let begun = Instant::now();
@@ -563,6 +587,25 @@ mod tests {
         };
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(begun.elapsed() >= ANSWER_STALLS_MAX);
+    }
+
+    #[tokio::test]
+    async fn connections_open_in_the_order_in_which_they_are_accepted() {
+        let mut doorkeeper = Doorkeeper {
+            connections: connections(2, 2),
+            services: tower::service_fn(async |_client: SocketAddr| Ok::<_, BoxError>(())),
+        };
+        let client: SocketAddr = "192.0.2.1:1".parse().unwrap();
+        let [first, second, third] = [(); 3].map(|()| doorkeeper.call(client));
+        let third = third.await.unwrap();
+        let second = second.await.unwrap();
+        let first = first.await.unwrap();
+        assert_eq!(
+            [&first, &second, &third].map(|service| is_closed(&service.connection)),
+            [true, false, false]
+        );
+        let _requests = [&second, &third].map(|service| service.connection.begin_request());
+        assert!(doorkeeper.call(client).await.is_err());
     }
 
     #[tokio::test]

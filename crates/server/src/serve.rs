@@ -25,7 +25,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
 use crate::app::App;
-use crate::connections::{ConnectionLimits, Connections, Doorkeeper};
+use crate::connections::{ConnectionLimits, Connections, Doorkeeper, Watch};
 use crate::dashboard;
 use crate::error::ApiError;
 use crate::knowledge::Knowledge;
@@ -302,25 +302,25 @@ impl BoundServer {
             ..
         } = self;
         let handle = Handle::new();
-        let service = router.into_make_service();
-        let doorkeeper = Doorkeeper(Connections::new(connections));
+        let services = Doorkeeper {
+            connections: Connections::new(connections),
+            services: router.into_make_service(),
+        };
         let serving = {
             let handle = handle.clone();
             async move {
                 match tls {
                     Some(tls) => {
                         let mut server = axum_server::from_tcp_rustls(listener, tls)?
-                            .map(|acceptor| acceptor.acceptor(doorkeeper))
+                            .map(|acceptor| acceptor.acceptor(Watch))
                             .handle(handle);
                         bound_requests(&mut server);
-                        server.serve(service).await
+                        server.serve(services).await
                     }
                     None => {
-                        let mut server = axum_server::from_tcp(listener)?
-                            .acceptor(doorkeeper)
-                            .handle(handle);
+                        let mut server = axum_server::from_tcp(listener)?.acceptor(Watch).handle(handle);
                         bound_requests(&mut server);
-                        server.serve(service).await
+                        server.serve(services).await
                     }
                 }
             }
