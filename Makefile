@@ -59,6 +59,7 @@ test: postgres chromium poppler ## Run format, clippy, docs and all default test
 	@$(MAKE) --no-print-directory -C extension prerequisites
 	@rm -rf $(BUILD)/test && mkdir -p $(BUILD)/test
 	@$(BUILD_ONCE) $(MAKE) --no-print-directory --jobs=5 $(PARTS:%=part-%)
+	@if cat $(BUILD)/test/*.races 2>/dev/null; then echo 'warning: the tests above failed at first and passed by themselves: each has a race to mend' >&2; fi
 	@if cat $(BUILD)/test/*.failed 2>/dev/null; then echo 'error: the parts above failed; their output is in $(BUILD)/test/' >&2; exit 1; fi
 
 .PHONY: $(PARTS:%=part-%)
@@ -97,6 +98,7 @@ CLIPPY := RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver" 
 docs: ## Build the Rust documentation, warnings denied
 	$(CLIPPY) RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features --locked --lib --bin gristmill-simulate --examples
 
+# `.ci/part` selects tests that failed by AGAIN, and runs them once more.
 # Cargo runs one test program after the other. The two that take longest wait for processes, so they run beside the others.
 TEST_PROGRAMS := $(sort $(notdir $(patsubst %/main,%,$(patsubst %.rs,%,$(wildcard crates/*/tests/*.rs crates/*/tests/*/main.rs)))))
 TEST_WORKSPACE := $(CARGO) test --workspace --all-features --locked --no-fail-fast
@@ -106,16 +108,16 @@ test-rust: test-crates test-cli test-scripts ## Run the Rust tests, with the scr
 
 .PHONY: test-crates
 test-crates: runtimes clients postgres poppler ## Run the Rust tests but those of the program and of the scripts' runtimes
-	$(TEST_WORKSPACE) --lib --bins --examples $(addprefix --test ,$(filter-out cli conformance,$(TEST_PROGRAMS))); \
+	$(TEST_WORKSPACE) --lib --bins --examples $(addprefix --test ,$(filter-out cli conformance,$(TEST_PROGRAMS))) -- $(AGAIN); \
 	  status=$$?; $(TEST_WORKSPACE) --doc && exit $$status
 
 .PHONY: test-cli
 test-cli: runtimes clients postgres poppler ## Run the tests of the program
-	$(TEST_WORKSPACE) --test cli
+	$(TEST_WORKSPACE) --test cli -- $(AGAIN)
 
 .PHONY: test-scripts
 test-scripts: runtimes ## Run the tests of scripts on each runtime
-	$(TEST_WORKSPACE) --test conformance
+	$(TEST_WORKSPACE) --test conformance -- $(AGAIN)
 
 # A program of its own: its dependencies are a third of those of the tests, whose features would be built anew for it. What both
 # have in common is built once, in the build folder that they share.

@@ -28,7 +28,7 @@ test-python: python-test-wheel $(PYRIGHT)/installed ## Install a wheel for tests
 	cd python && ../$(PYTHON_VENV)/bin/python -m mypy --strict --cache-dir ../$(BUILD)/python/mypy gristmill
 	node $(PYRIGHT)/node_modules/pyright/index.js --project python --pythonpath $(PYTHON_VENV)/bin/python
 	$(PYTHON_VENV)/bin/python -m mypy.stubtest gristmill._native --ignore-disjoint-bases
-	cd python/tests && ../../$(PYTHON_VENV)/bin/python -m pytest --quiet -p no:cacheprovider .
+	cd python/tests && ../../$(PYTHON_VENV)/bin/python -m pytest --quiet -p no:cacheprovider $(or $(AGAIN),.)
 
 .PHONY: test-ray
 test-ray: python-test-wheel ## Agents and datasets on a Ray cluster of two nodes, one of which is killed; Ray is from PyPI

@@ -103,7 +103,9 @@ export class Pool {
         return await warm.run(payload, job);
       } catch (error) {
         if (!(error instanceof NotBegun)) throw error;
-        if (lost === PROCESSES_LOST_MAX) throw new DescribedError({ type: 'ProcessEnded', message: `${error.message} before the job began, ${lost} times` });
+        if (lost === PROCESSES_LOST_MAX) {
+          throw new DescribedError({ type: 'ProcessEnded', message: `${error.message} before the job began, ${lost} times` });
+        }
       } finally {
         if (!warm.hasEnded) this.idle.push(warm);
         this.wakeNext();
