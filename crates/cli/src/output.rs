@@ -249,7 +249,7 @@ impl Output {
                 None => self.statistics.completed += 1,
                 Some(error) => {
                     self.statistics.failed += 1;
-                    self.statistics.failures.record(job, error);
+                    self.statistics.failures.record(job, ended.report.state, error);
                 }
             }
             if self.form == LineForm::Outcome {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use gristmill_model::{JobError, JobId};
+use gristmill_model::{JobError, JobId, JobState};
 
 /// The number of distinct errors to count. Further ones count as other.
 const GROUPS_MAX: usize = 200;
@@ -28,11 +28,15 @@ pub struct FailureGroup {
 pub struct FailureGroups {
     groups: HashMap<(String, String), FailureGroup>,
     other: u64,
+    states: Vec<JobState>,
 }
 
 impl FailureGroups {
-    /// Counts one error.
-    pub fn record(&mut self, job: JobId, error: &JobError) {
+    /// Counts the error of a job that ended as `state`.
+    pub fn record(&mut self, job: JobId, state: JobState, error: &JobError) {
+        if !self.states.contains(&state) {
+            self.states.push(state);
+        }
         let message: String = error
             .message
             .lines()
@@ -55,6 +59,11 @@ impl FailureGroups {
             }
             std::collections::hash_map::Entry::Vacant(_) => self.other += 1,
         }
+    }
+
+    /// The states of the jobs, in the order in which they first came.
+    pub fn states(&self) -> &[JobState] {
+        &self.states
     }
 
     /// The `count` most common groups, and the number of errors in other groups.
@@ -95,10 +104,10 @@ mod tests {
     #[test]
     fn errors_that_differ_only_in_numbers_are_one_group() {
         let mut failures = FailureGroups::default();
-        failures.record(job(0), &JobError::new("KeyError", "'text'"));
+        failures.record(job(0), JobState::Dead, &JobError::new("KeyError", "'text'"));
         for line in 1..30 {
             let message = format!("items.jsonl:{line}: not JSON\nsecond line {line}");
-            failures.record(job(line), &JobError::new("not_json", message));
+            failures.record(job(line), JobState::Dead, &JobError::new("not_json", message));
         }
         let (groups, other) = failures.commonest(1);
         assert_eq!(
@@ -116,7 +125,7 @@ mod tests {
                 .bytes()
                 .map(|digit| (digit + 49) as char)
                 .collect();
-            failures.record(job(index), &JobError::new("E", letters));
+            failures.record(job(index), JobState::Dead, &JobError::new("E", letters));
         }
         assert_eq!(failures.groups.len(), GROUPS_MAX);
         assert_eq!(failures.commonest(GROUPS_MAX).1, 5_000 - GROUPS_MAX as u64);

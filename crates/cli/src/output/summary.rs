@@ -204,7 +204,9 @@ impl Summary<'_> {
         if other > 0 {
             lines.push(format!("  {} × others", show_count(other)));
         }
-        let options = format!("--state dead --run '{}'{}", self.name, self.store_option);
+        let states = self.statistics.failures.states().iter();
+        let states: String = states.map(|state| format!("--state {} ", state.name())).collect();
+        let options = format!("{states}--run '{}'{}", self.name, self.store_option);
         lines.push(format!("list them all: gristmill jobs {options}"));
         let what = match self.standing {
             Standing::Stopped { .. } => "run them and the rest",
@@ -257,7 +259,7 @@ impl Summary<'_> {
 
 #[cfg(test)]
 mod tests {
-    use gristmill_model::{BatchId, JobError, JobId};
+    use gristmill_model::{BatchId, JobError, JobId, JobState};
 
     use super::*;
 
@@ -273,10 +275,9 @@ mod tests {
             batch: BatchId(1),
             position: 7,
         };
-        for _ in 0..3 {
-            statistics
-                .failures
-                .record(job, &JobError::new("KeyError", "'text'"));
+        for state in [JobState::Dead, JobState::Cancelled, JobState::Dead] {
+            let error = JobError::new("KeyError", "'text'");
+            statistics.failures.record(job, state, &error);
         }
         let mut summary = Summary {
             name: "a.py:b.jsonl",
@@ -300,7 +301,7 @@ mod tests {
              50,000 jobs/s over 2.0 s; a job took 15.0 µs on average, 99 of 100 at most 15.0 µs\n\
              2 blank lines of the input skipped\n  \
              3 × KeyError: 'text'  (gristmill show 1:7 --store x.db)\n\
-             list them all: gristmill jobs --state dead --run 'a.py:b.jsonl' --store x.db\n\
+             list them all: gristmill jobs --state dead --state cancelled --run 'a.py:b.jsonl' --store x.db\n\
              correct the script or the lines, and run them again: gristmill run -i 'a b' --retry-failed -- x"
         );
         summary.standing = Standing::Stopped {
