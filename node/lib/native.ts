@@ -24,6 +24,7 @@ interface NativeEngine {
   nowMs(): number;
   advance(byMs: number): Promise<void>;
   ask(operation: string, subject: string, request: string): Promise<string>;
+  submit(request: string): string | Promise<string>;
   waitJob(job: string, waitMs: number): Promise<{ state: string; value?: string | null; error?: string | null } | null>;
   events(after: string | null): Promise<NativeEvents>;
   startWorker(plan: Plan, wake: () => void): Promise<NativeWorker>;
@@ -115,8 +116,12 @@ export class NativeBackend implements Backend {
     return telling(this.engine.advance(byMs));
   }
 
-  ask(operation: string, subject: string, request: string): Promise<string> {
-    return telling(this.engine.ask(operation, subject, request));
+  async ask(operation: string, subject: string, request: string): Promise<string> {
+    try {
+      return await (operation === 'submit' ? this.engine.submit(request) : this.engine.ask(operation, subject, request));
+    } catch (error) {
+      throw told(error);
+    }
   }
 
   async waitJob(job: string, waitMs: number): Promise<Ended | null> {

@@ -1,6 +1,7 @@
 //! The engine: operations, waiting for results, workers.
 
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use gristmill_engine::{Engine as Inner, EngineError, EngineSettings, is_postgres, open_store};
@@ -10,12 +11,13 @@ use gristmill_operations::read::read_job;
 use gristmill_operations::results::job_end;
 use gristmill_store::Store;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
-use napi::Result;
+use napi::bindgen_prelude::{Either, PromiseRaw, within_runtime_if_available};
+use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::events::Events;
 use crate::inbox::Wake;
-use crate::limits::WAIT_MS_MAX;
+use crate::limits::{OWN_THREAD_BYTES_MAX, WAIT_MS_MAX};
 use crate::run::{Run, RunPlan};
 use crate::worker::{Plan, Worker};
 use crate::{refusal, store_error};
@@ -106,6 +108,29 @@ impl Engine {
         carry_out(&self.inner, &operation, &subject, &request)
             .await
             .map_err(refusal)
+    }
+
+    /// Carries out the operation `submit`. A short request begins in JavaScript's thread. A lone caller's commit that needs no sync
+    /// ends there, so the answer comes at once; otherwise the rest runs in another thread, and the answer is a promise.
+    #[napi(catch_unwind)]
+    pub fn submit<'env>(
+        &self,
+        env: &'env Env,
+        request: String,
+    ) -> Result<Either<String, PromiseRaw<'env, String>>> {
+        let engine = self.inner.clone();
+        let is_short = request.len() <= OWN_THREAD_BYTES_MAX;
+        let mut answer =
+            Box::pin(async move { carry_out(&engine, "submit", "", &request).await.map_err(refusal) });
+        if is_short {
+            // The promise polls the rest again, with its own waker.
+            let mut context = Context::from_waker(Waker::noop());
+            let begun = within_runtime_if_available(|| answer.as_mut().poll(&mut context));
+            if let Poll::Ready(answer) = begun {
+                return answer.map(Either::A);
+            }
+        }
+        Ok(Either::B(env.spawn_future(answer)?))
     }
 
     /// Waits for the end of a job, at most so long and at most [`WAIT_MS_MAX`]. `None` if the job has not ended by then.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The largest request that begins in JavaScript's thread, which reads it there. Bytes.
+pub const OWN_THREAD_BYTES_MAX: usize = 64 << 10;
+
 /// The interval at which a running micro-batch looks whether it is drained and which of its jobs were cancelled.
 pub const SIGNALS_EVERY: Duration = Duration::from_millis(20);
 

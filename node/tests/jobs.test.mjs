@@ -102,6 +102,28 @@ test('submits of one turn share a batch, and each has its own job', async (t) =>
   assert.deepEqual(some.map((one) => one.status), ['fulfilled', 'rejected', 'fulfilled']);
 });
 
+test('submits of a lone caller end in its own thread, and let the event loop turn', async (t) => {
+  const app = application(t);
+  const job = app.job('one');
+  let turns = 0;
+  let immediate = setImmediate(function turn() {
+    turns++;
+    immediate = setImmediate(turn);
+  });
+  t.after(() => clearImmediate(immediate));
+  // The first submits find out whether the caller is alone.
+  for (let number = 0; number < 20; number++) await job.submit(number);
+  let atOnce = 0;
+  for (let number = 0; number < 200; number++) {
+    const before = turns;
+    await job.submit(number);
+    if (turns === before) atOnce++;
+  }
+  assert.ok(atOnce > 100, `only ${atOnce} of 200 submits ended in the caller's thread`);
+  assert.ok(atOnce < 196, `${atOnce} of 200 submits held the event loop up`);
+  assert.equal((await app.counts()).waiting, 220);
+});
+
 test('a failed job is tried again, and tells its last error', async (t) => {
   const app = application(t);
   const seen = [];
