@@ -371,6 +371,7 @@ fn what_cannot_be_right_is_refused_with_a_remedy_and_leaves_nothing() {
         .write("same.py", "def main(payload):\n    return payload\n")
         .write("broken.py", "def main(payload)\n    return payload\n")
         .write("empty.py", "x = 1\n")
+        .write("no_flow.py", "async def main(flow, item):\n    return item\n")
         .write("items.jsonl", "1\n")
         .write("plain", "#!/usr/bin/perl\nprint 1;\n")
         .write("rows.csv", "a\n1\n")
@@ -396,6 +397,10 @@ fn what_cannot_be_right_is_refused_with_a_remedy_and_leaves_nothing() {
         ("run same.py items.jsonl rows.csv", "have different formats"),
         ("run broken.py -i items.jsonl", "SyntaxError"),
         ("run empty.py -i items.jsonl", "no function main"),
+        (
+            "run no_flow.py -i items.jsonl",
+            "no_flow.py: main must take one argument: write `def main(payload):`, or put @gristmill.flow before a flow",
+        ),
         (
             "run same.py -i none.jsonl",
             "none.jsonl cannot be opened: No such file",

@@ -587,6 +587,10 @@ class Process:
         self.finalize = finalize if callable(finalize) else None
         if not callable(self.main):
             raise NoMain("%s has no function main; write `def main(payload):` and return the result" % file_name)
+        if not takes_one_argument(self.main):
+            raise NoMain(
+                "%s: main must take one argument: write `def main(payload):`, or put @gristmill.flow before a flow" % file_name
+            )
         call = getattr(self.main, "__call__", None)
         if inspect.iscoroutinefunction(self.main) or inspect.iscoroutinefunction(call):
             self.is_async = True
@@ -627,6 +631,17 @@ class Process:
 
 class NoMain(Exception):
     pass
+
+
+def takes_one_argument(function):
+    """Whether a function in Python can be called with one argument. Other callables tell that when they are called."""
+    if not isinstance(function, type(takes_one_argument)):
+        return True
+    code = function.__code__
+    takes_any = code.co_flags & 0x04  # CO_VARARGS
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    needs = code.co_argcount - len(function.__defaults__ or ())
+    return (code.co_argcount > 0 or takes_any) and needs <= 1 and set(named) <= set(function.__kwdefaults__ or ())
 
 
 class Unreadable:
