@@ -115,6 +115,9 @@ pub const MEMO_BYTES_MAX: usize = 1 << 20;
 /// outcomes in memory for jobs with many children.
 pub const FINALIZED_JOBS_MAX: u32 = 256;
 
+/// The largest input of a job that finalizes in another language: its payload, its memo and the outcomes of its children. Bytes.
+pub const FINALIZING_BYTES_MAX: usize = 64 << 20;
+
 /// Maximum operations that wait for a store's writer. Further ones wait for room.
 pub const WRITER_OPERATIONS_MAX: usize = 8_192;
 

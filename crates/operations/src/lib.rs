@@ -2,7 +2,7 @@
 //! spawn, Python and other languages use the same ones.
 //!
 //! * [`options`] has the options of jobs, which a submit, a schedule and a spawn share.
-//! * [`flow_event`] has the request of an event for a flow.
+//! * [`flow_event`] has the request of an event for a flow, and [`submit::spawned`] reads what a job spawns.
 //! * [`submit`] has the request of a submit, and cuts its payloads into batches.
 //! * [`jobs`], [`results`], [`batches`], [`runs`], [`queues`], [`schedules`], [`controls`], [`history`], [`backlog`] and [`stats`]
 //!   are the operations on an engine, with their requests and answers.

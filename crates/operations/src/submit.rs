@@ -1,5 +1,6 @@
 //! The request of a submit, and the cutting of its payloads into batches.
 
+pub mod spawned;
 #[cfg(feature = "engine")]
 pub mod submitted;
 

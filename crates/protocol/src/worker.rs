@@ -134,7 +134,7 @@ pub struct OutputAnswer {
 pub struct ChildrenRequest {
     /// Their batch.
     pub batch: i64,
-    /// Their positions in it, as ranges: `0-4,9`; at most 64.
+    /// Their positions in it, as ranges: `0-4,9`; at most 256.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub positions: Positions,
 }

@@ -1,7 +1,5 @@
 //! The answers of a process in one frame.
 
-mod spawned;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -12,6 +10,7 @@ use gristmill_model::{
     ChildBatch, Completed, FailedJob, JobError, JobLog, PackedArray, PackedBuilder, Progress, Siblings,
     Spawn, Suspended,
 };
+use gristmill_operations::submit::spawned::{read_siblings, read_spawn};
 use gristmill_worker::Outcomes;
 
 use crate::output::Output;
@@ -202,40 +201,28 @@ impl Answers {
                 index,
                 duration_us,
                 spawn,
-            } => {
-                let spawn = spawned::spawn(spawn, kind).and_then(|spawn| {
-                    let checked = Suspended::one(0, spawn.clone()).check();
-                    checked.map(|()| spawn).map_err(|error| error.to_string())
-                });
-                match spawn {
-                    Ok(spawn) => self.spawned.push((*index, *duration_us, spawn)),
-                    Err(error) => {
-                        let error = JobError::new("children", error).permanent();
-                        self.failed.push((*index, *duration_us, error));
-                    }
+            } => match read_spawn(spawn, kind) {
+                Ok(spawn) => self.spawned.push((*index, *duration_us, spawn)),
+                Err(error) => {
+                    let error = JobError::new("children", error).permanent();
+                    self.failed.push((*index, *duration_us, error));
                 }
-            }
+            },
             Note::Done {
                 index,
                 duration_us,
                 value,
                 siblings,
-            } => {
-                let siblings = spawned::siblings(siblings, kind).and_then(|siblings| {
-                    let checked = Siblings::one(0, siblings.clone()).check();
-                    checked.map(|()| siblings).map_err(|error| error.to_string())
-                });
-                match siblings {
-                    Ok(siblings) => {
-                        self.done.push((*index, *duration_us, value.clone()));
-                        self.siblings.push((*index, siblings));
-                    }
-                    Err(error) => {
-                        let error = JobError::new("siblings", error).permanent();
-                        self.failed.push((*index, *duration_us, error));
-                    }
+            } => match read_siblings(siblings, kind) {
+                Ok(siblings) => {
+                    self.done.push((*index, *duration_us, value.clone()));
+                    self.siblings.push((*index, siblings));
                 }
-            }
+                Err(error) => {
+                    let error = JobError::new("siblings", error).permanent();
+                    self.failed.push((*index, *duration_us, error));
+                }
+            },
             Note::Progress { index, progress } => match sent.answered.get(*index as usize) {
                 Some(false) => self.progress.push((*index, progress.clone())),
                 // This comes from code that the job left running.

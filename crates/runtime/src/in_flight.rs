@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
+use gristmill_model::limits::FINALIZING_BYTES_MAX;
 use gristmill_model::{FailedJob, JobError, JobLog, PackedArray, PackedError, Positions};
 use gristmill_worker::Outcomes;
 
 use crate::capped::CappedLog;
-use crate::limits::FINALIZING_BYTES_MAX;
 use crate::pool::Work;
 
 /// Jobs to send. All positions are the jobs' places in the micro-batch.

@@ -32,9 +32,6 @@ pub const LINE_BYTES_MAX: usize = 4096;
 /// The largest frame from a script: one value of the largest size, and other outcomes that gathered before a flush. Bytes.
 pub const FRAME_BYTES_MAX: usize = VALUE_BYTES_MAX + (8 << 20);
 
-/// The largest input of a job that finalizes: its payload, its memo and the outcomes of its children. Bytes.
-pub const FINALIZING_BYTES_MAX: usize = 64 << 20;
-
 /// The default number of concurrent asynchronous jobs in one process. It is high enough to hide the latency of remote
 /// calls, and low enough for the usual limits of rates and file descriptors.
 pub const CONCURRENCY_DEFAULT: u32 = 32;

@@ -117,18 +117,22 @@ fn check(exchange: &ExchangeRequest, caller: &Caller) -> Result<(), ApiError> {
     if exchange.wait_ms > WAIT_MS_MAX {
         return invalid(format!("`wait_ms` is {}", exchange.wait_ms), "give at most 30000");
     }
-    // Children go to the queue of their parents, unless they name another one.
-    let children = exchange.reports.iter().flat_map(|report| {
-        let suspended = report.suspended.iter().flat_map(|suspended| &suspended.children);
-        suspended.chain(report.siblings.iter().flat_map(|siblings| &siblings.children))
-    });
-    for queue in children.filter_map(|children| children.queue.as_ref()) {
-        caller.access.check_queue(queue)?;
-    }
+    check_children(&exchange.reports, caller)?;
     match &exchange.want {
         Some(want) => check_want(want, caller),
         None => Ok(()),
     }
+}
+
+/// Refuses children on queues to which the caller has no access. They go to the queue of their parents, unless they name another
+/// one.
+pub(super) fn check_children(reports: &[Report], caller: &Caller) -> Result<(), ApiError> {
+    let children = reports.iter().flat_map(|report| {
+        let suspended = report.suspended.iter().flat_map(|suspended| &suspended.children);
+        suspended.chain(report.siblings.iter().flat_map(|siblings| &siblings.children))
+    });
+    let mut queues = children.filter_map(|children| children.queue.as_ref());
+    Ok(queues.try_for_each(|queue| caller.access.check_queue(queue))?)
 }
 
 /// Refuses a claim that is too large or outside of the caller's queues.

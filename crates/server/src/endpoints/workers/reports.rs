@@ -8,9 +8,10 @@ use axum::{Extension, Json};
 use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
 use gristmill_model::{
     BatchId, Completed, FailedJob, JobError, JobId, JobLog, LeaseId, PackedBuilder, Positions, Receipt,
-    Report, WorkerId, bounded,
+    Report, Suspended, WorkerId, bounded,
 };
 use gristmill_operations::submit::even_null;
+use gristmill_operations::submit::spawned::read_spawn;
 use gristmill_protocol::exchange::clean;
 use gristmill_store::StoreError;
 use serde::de::value::MapAccessDeserializer;
@@ -20,7 +21,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::claims::beat;
-use super::exchange::{note, recall};
+use super::exchange::{check_children, note, recall};
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query, json};
 use crate::caller::Caller;
@@ -42,7 +43,7 @@ pub struct ReportRequest<'a> {
     outcomes: Vec<Outcome<'a>>,
 }
 
-/// The outcome of one job: exactly one of `value`, `error` and `released`.
+/// The outcome of one job: exactly one of `value`, `error`, `spawned` and `released`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome<'a> {
@@ -62,6 +63,14 @@ pub struct Outcome<'a> {
     /// retry can help) and `retry_after_ms`.
     #[serde(default)]
     error: Option<OutcomeError>,
+    /// The job waits for children, which are stored with this report. Their end makes it claimable again, with its `memo`: read
+    /// their outcomes by `POST /workers/{worker}/children`. An object with `children` (a list, each with `payloads`, `kind`, and
+    /// optionally `queue`, `tags` and `options`, which are those of a submit) and `memo` (a list of one value); optionally
+    /// `on_failure` (`fail`, or `collect` for jobs that go on after a failure) and what flows have: `flow`, `wake` and
+    /// `given_up`.
+    #[serde(default, borrow)]
+    #[schema(value_type = Option<serde_json::Value>)]
+    spawned: Option<&'a RawValue>,
     /// The worker did not run the job: it can be claimed again, and no attempt is charged.
     #[serde(default)]
     released: bool,
@@ -173,6 +182,7 @@ pub async fn report(
     });
     let (worker, reports) = read.await?;
     app.sessions.of_caller(&**app.store(), &caller, worker).await?;
+    check_children(&reports, &caller)?;
     let exchanged = app.store().exchange(worker, reports.clone(), None).await;
     if matches!(exchanged, Err(StoreError::WorkerUnknown(_))) {
         app.sessions.end(worker);
@@ -251,11 +261,17 @@ fn check(index: usize, outcome: &Outcome<'_>) -> Result<(), ApiError> {
             remedy,
         ))
     };
-    let given = [outcome.value.is_some(), outcome.error.is_some(), outcome.released];
+    let given = [
+        outcome.value.is_some(),
+        outcome.error.is_some(),
+        outcome.spawned.is_some(),
+        outcome.released,
+    ];
     if given.iter().filter(|given| **given).count() != 1 {
         return wrong(
-            "has not exactly one of `value`, `error` and `released`".to_owned(),
-            "give `value` for a completed job, `error` for a failed one, or `released`: true for one that did not run",
+            "has not exactly one of `value`, `error`, `spawned` and `released`".to_owned(),
+            "give `value` for a completed job, `error` for a failed one, `spawned` for one that waits for children, or \
+             `released`: true for one that did not run",
         );
     }
     if outcome.job.position >= BATCH_JOBS_MAX || outcome.attempt == 0 || outcome.attempt > ATTEMPTS_MAX {
@@ -301,6 +317,17 @@ fn report_of(mut report: Report, group: Group<'_>) -> Result<Report, ApiError> {
                 text: clean(log, LOG_BYTES_MAX),
             });
         }
+        if let Some(spawned) = outcome.spawned {
+            // Each batch of children names its kind.
+            let spawn = read_spawn(spawned, "").map_err(|problem| {
+                ApiError::invalid(
+                    format!("`spawned` of job {}: {problem}", outcome.job),
+                    "correct the children",
+                )
+            })?;
+            report.suspended.push(Suspended::one(position, spawn));
+            continue;
+        }
         match (outcome.value, outcome.error) {
             (Some(value), _) => {
                 values
@@ -317,6 +344,7 @@ fn report_of(mut report: Report, group: Group<'_>) -> Result<Report, ApiError> {
             (None, None) => report.released.insert(position),
         }
     }
+    report.suspended = Suspended::pack(report.suspended);
     report.completed = (!positions.is_empty()).then(|| Completed {
         positions,
         values: values.finish(),

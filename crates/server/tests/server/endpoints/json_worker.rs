@@ -242,6 +242,88 @@ async fn wrong_claims_and_reports_are_refused_whole() {
 }
 
 #[tokio::test]
+async fn a_worker_spawns_children_in_json() {
+    let api = Api::new().await;
+    let token = api.token("group", Role::Agent, &["default"]);
+    api.submit("parent", json!([1])).await;
+    let claim = async || {
+        post(&api, &token, "/claims", &json!({"jobs_max": 9}))
+            .await
+            .json()
+    };
+    let report = async |claimed: &Value, outcomes: Value| {
+        let report = json!({"worker": claimed["worker"], "outcomes": outcomes});
+        post(&api, &token, "/reports", &report).await
+    };
+    let claimed = claim().await;
+    let parent = &claimed["jobs"][0];
+    assert!(parent.get("memo").is_none());
+    let spawned = |children: Value| {
+        outcome(
+            parent,
+            json!({"spawned": {"children": [children], "memo": [{"kept": 7}]}}),
+        )
+    };
+    for (wrong, says) in [
+        (json!({"payloads": [1]}), "child batch 0"),
+        (
+            json!({"kind": "child", "payloads": [1], "qeue": "a"}),
+            "did you mean `queue`",
+        ),
+        (
+            json!({"kind": "child", "payloads": [1], "queue": "other"}),
+            "`other`",
+        ),
+    ] {
+        let refusal = report(&claimed, json!([spawned(wrong)])).await.refusal();
+        assert!(refusal.contains(says), "{refusal} does not say {says}");
+    }
+    let good = json!([spawned(
+        json!({"kind": "child", "payloads": ["a", "b"], "options": {"priority": 3}})
+    )]);
+    for _ in 0..2 {
+        let reported = report(&claimed, good.clone()).await.json();
+        assert_eq!(
+            (&reported["accepted"], &reported["refused"]),
+            (&json!(1), &json!([]))
+        );
+    }
+    let id = parent["job"].as_str().unwrap();
+    assert_eq!(api.get(&format!("/jobs/{id}")).await.json()["state"], "blocked");
+
+    let children = claim().await;
+    let jobs = children["jobs"].as_array().unwrap();
+    assert_eq!(
+        (jobs.len(), &jobs[1]["kind"], &jobs[1]["payload"]),
+        (2, &json!("child"), &json!("b"))
+    );
+    let ended = jobs
+        .iter()
+        .map(|job| outcome(job, json!({"value": job["payload"]})));
+    report(&children, ended.collect()).await;
+
+    let finalizing = claim().await;
+    let again = &finalizing["jobs"][0];
+    assert_eq!(
+        (&again["job"], &again["memo"]),
+        (&parent["job"], &json!({"kept": 7}))
+    );
+    let (batch, position) = id.split_once(':').unwrap();
+    let asked = json!({"batch": batch.parse::<u64>().unwrap(), "positions": position});
+    let path = format!("/workers/{}/children", finalizing["worker"]);
+    let outcomes = post(&api, &token, &path, &asked).await.json();
+    let values: Vec<&Value> = outcomes["children"][0]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["value"])
+        .collect();
+    assert_eq!(values, ["a", "b"]);
+    report(&finalizing, json!([outcome(again, json!({"value": "done"}))])).await;
+    assert_eq!(api.get(&format!("/jobs/{id}")).await.json()["value"], "done");
+}
+
+#[tokio::test]
 async fn a_submit_waits_for_its_jobs() {
     let api = Api::new().await;
     let token = api.token("group", Role::Agent, &["default"]);

@@ -1,21 +1,23 @@
-//! The children that a script spawns. They are read separately from their frame, because a mistake in them fails the
-//! job, not the process.
+//! The children that a job in another language spawns: of a script, of the package for Node, of a worker of the HTTP API. They are
+//! read separately from the outcomes of others, because a mistake in them concerns their job alone.
 
 use std::collections::BTreeMap;
 
 use gristmill_model::bounded::near::with_near_name;
 use gristmill_model::{
-    ChildBatch, CutList, JobId, OnChildFailure, PackedArray, Signal, Spawn, Timestamp, Wake,
+    ChildBatch, CutList, JobId, OnChildFailure, PackedArray, Siblings, Signal, Spawn, Suspended, Timestamp,
+    Wake,
 };
-use gristmill_operations::JobOptions;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+use crate::options::JobOptions;
 
 /// The body of a spawn.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ScriptSpawn {
-    children: Vec<ScriptChildren>,
+struct SpawnRequest {
+    children: Vec<ChildrenRequest>,
     /// The memo, as a packed array with one item.
     memo: PackedArray,
     #[serde(default)]
@@ -34,7 +36,7 @@ struct ScriptSpawn {
 /// Children of one kind.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ScriptChildren {
+struct ChildrenRequest {
     /// The kind. `None` means the kind of the parent.
     #[serde(default)]
     kind: Option<String>,
@@ -62,7 +64,7 @@ struct ScriptChildren {
     tags: Option<BTreeMap<String, String>>,
 }
 
-impl ScriptChildren {
+impl ChildrenRequest {
     /// The children of a parent of `kind`, in as many batches as needed.
     fn into_batches(self, kind: &str) -> Result<Vec<ChildBatch>, String> {
         if let Some(event) = self.event {
@@ -93,7 +95,7 @@ impl ScriptChildren {
 }
 
 /// The batches of all children of one call.
-fn batches(children: Vec<ScriptChildren>, kind: &str, call: &str) -> Result<Vec<ChildBatch>, String> {
+fn batches(children: Vec<ChildrenRequest>, kind: &str, call: &str) -> Result<Vec<ChildBatch>, String> {
     let mut all = Vec::new();
     for children in children {
         let batches = children.into_batches(kind);
@@ -102,16 +104,22 @@ fn batches(children: Vec<ScriptChildren>, kind: &str, call: &str) -> Result<Vec<
     Ok(all)
 }
 
-/// The children of a job of `kind`.
-pub(crate) fn spawn(body: &RawValue, kind: &str) -> Result<Spawn, String> {
-    let read: ScriptSpawn = read(body, "spawn")?;
-    Ok(Spawn {
+/// The children and the memo of a job of `kind`.
+///
+/// # Errors
+///
+/// The problem, which concerns this job alone.
+pub fn read_spawn(body: &RawValue, kind: &str) -> Result<Spawn, String> {
+    let read: SpawnRequest = read(body, "spawn")?;
+    let spawn = Spawn {
         children: batches(read.children, kind, "spawn")?,
         on_failure: read.on_failure,
         memo: Some(read.memo),
         flow: read.flow.then_some(read.wake),
         given_up: read.given_up,
-    })
+    };
+    let checked = Suspended::one(0, spawn.clone()).check();
+    checked.map(|()| spawn).map_err(|error| error.to_string())
 }
 
 /// Tells `null` from a field that is missing.
@@ -120,8 +128,14 @@ fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Stri
 }
 
 /// The siblings of a job of `kind`.
-pub(crate) fn siblings(body: &RawValue, kind: &str) -> Result<Vec<ChildBatch>, String> {
-    batches(read(body, "done")?, kind, "done")
+///
+/// # Errors
+///
+/// The problem, which concerns this job alone.
+pub fn read_siblings(body: &RawValue, kind: &str) -> Result<Vec<ChildBatch>, String> {
+    let siblings = batches(read(body, "done")?, kind, "done")?;
+    let checked = Siblings::one(0, siblings.clone()).check();
+    checked.map(|()| siblings).map_err(|error| error.to_string())
 }
 
 fn read<'a, T: Deserialize<'a>>(body: &'a RawValue, call: &str) -> Result<T, String> {
