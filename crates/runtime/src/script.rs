@@ -45,6 +45,7 @@ const JAVASCRIPT_SHIM: &str = concat!(
     include_str!("shims/javascript/outcomes.js"),
     include_str!("shims/javascript/numbers.js"),
     include_str!("shims/javascript/requests.js"),
+    include_str!("shims/javascript/flow-scripts.js"),
     include_str!("shims/javascript/memo.js"),
     include_str!("shims/javascript/flow.js"),
     include_str!("shims/javascript/printing.js"),

@@ -334,6 +334,34 @@ async fn a_step_may_fail_before_it_is_awaited() {
     }
 }
 
+/// A number would round what a function of `flow.local` returns.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_of_local_functions_keep_their_digits() {
+    let body = "const id = await flow.local(() => 9007199254740993n, null, { name: 'id' }); await flow.sleep('1s'); return id;";
+    for subject in warm_subjects_of(false) {
+        for (bigints, expected) in [
+            ("'bigint'", Some(json!(9_007_199_254_740_993_u64))),
+            ("'string'", Some(json!("9007199254740993"))),
+            ("'error'", None),
+        ] {
+            let text = format!(
+                "export const bigints = {bigints};\nexport const main = gristmill.flow(async (flow) => {{ {body} }});\n"
+            );
+            let (_folder, script) = subject.script_of("flow.mjs", &text);
+            let handler = ScriptHandler::new(script, &RuntimeOptions::default()).unwrap();
+            let instances = run_flows(&handler, &["a"]).await;
+            match expected {
+                Some(expected) => assert_eq!(instances[0].value(), &expected, "{} {bigints}", subject.name),
+                None => {
+                    let error = instances[0].error();
+                    let told = "what the function id returned is 9007199254740993, which a JavaScript number cannot hold exactly";
+                    assert!(error.contains(told), "{}: {error}", subject.name);
+                }
+            }
+        }
+    }
+}
+
 /// Children and a memo beyond the memory that processes share.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flow_begins_many_steps_at_once() {

@@ -1,25 +1,22 @@
   // --- flows ---
   //
+  // Scripts and the package for Node share this file and `memo.js`: each is text within a function that has BaseError, Buffer,
+  // checkNames, describe, digest, inspect, MAY_BE_INEXACT, mark and newSeed (`flow-scripts.js`, `node/lib/flow/engine.ts`).
+  //
   // An instance runs from its beginning each time that something has ended for which it waits. Steps that have ended give their
   // kept outcomes; then the instance goes on, and answers with its value or with what it waits for next. All promises of a flow
   // are settled here, in the order of the memo, so that its code goes the same way each time.
 
-  // What a step's payload names its function by.
-  const STEP = 'gristmill.step';
-  const ofStep = { name: 'a step', names: ['name', 'key', 'queue', 'tags', 'options'] };
-  const ofMap = { name: 'a map', names: [...ofStep.names, 'returnErrors'] };
   const ofEvent = { name: 'an event', names: ['timeout'] };
   const ofLocal = { name: 'flow.local', names: ['name', 'key'] };
 
   const ignore = () => {};
+  const asIs = (value) => value;
   // A script may replace the global one.
   const whenIdle = globalThis.setImmediate;
 
   // Instances whose code is running. Some of their promises fail before the code awaits them.
   let instancesRunning = 0;
-  const heedRejections = () => process.on('unhandledRejection', (reason) => {
-    if (instancesRunning === 0 && process.listenerCount('unhandledRejection') === 1) throw reason;
-  });
 
   // What an instance answers that waits: the children that it spawns and what it keeps, as JSON.
   class Suspension {
@@ -87,6 +84,7 @@
   // What a flow's function gets first: its steps, and all that an instance may know of the world.
   class Flow {
     #program;
+    #idOf;
     // What an instance begins with that continues itself, or that has steps of another one.
     #begun;
     #memos;
@@ -113,21 +111,22 @@
     #next = null;
     #isOver = false;
 
-    constructor(program, memos, outcomes) {
+    constructor(program, memos, outcomes, idOf) {
       this.#program = program;
+      this.#idOf = idOf;
       this.#begun = memos[0]?.begin ?? null;
       const { memos: earlier = [], outcomes: ended = [] } = this.#begun ?? {};
       this.#memos = this.#begun === null ? memos : [...earlier, ...memos.slice(1)];
       this.#outcomes = [...ended, ...outcomes];
       this.#owners = new Array(this.#outcomes.length).fill(null);
       this.name = program.name;
-      this.version = null;
+      this.version = program.version;
       this.#read();
     }
 
     // The id of the instance's job.
     get id() {
-      this.#id ??= identity()?.id ?? null;
+      this.#id ??= this.#idOf();
       return this.#id;
     }
 
@@ -187,7 +186,7 @@
 
     #valueOf(record) {
       const outcome = this.#outcomes[record.first];
-      if (outcome.state === 'completed') return outcome.value ?? null;
+      if (outcome.state === 'completed') return record.convert(outcome.value ?? null);
       if (outcome.state === 'expired' && record.name === SLEEP) return undefined;
       if (outcome.state === 'expired' && record.name.startsWith('@')) {
         throw new TimeoutError(`the event '${record.name.slice(1)}' was not sent in time`);
@@ -197,7 +196,7 @@
 
     #valuesOf(record) {
       return this.#outcomes.slice(record.first, record.first + record.count).map((outcome) => {
-        if (outcome.state === 'completed') return outcome.value ?? null;
+        if (outcome.state === 'completed') return record.convert(outcome.value ?? null);
         const failure = this.#failureOf(record, outcome);
         if (record.keepsErrors) return failure;
         throw failure;
@@ -211,7 +210,7 @@
     // --- what the code asks for ---
 
     // The step of the memo that has this identity. One that is not there begins.
-    #take({ name, key = null, hash = null, count = null, head, payloads, keepsErrors = false }) {
+    #take({ name, key = null, hash = null, count = null, head, payloads, convert = asIs, keepsErrors = false }) {
       const place = identityOf(name, key);
       let record = this.#known.get(place) ?? null;
       if (record !== null) {
@@ -224,7 +223,7 @@
       }
       const isSignal = name.startsWith('@');
       const settled = FlowPromise.ofStep(isSignal ? name.slice(1) : name);
-      Object.assign(record, { promise: settled, keepsErrors });
+      Object.assign(record, { promise: settled, convert, keepsErrors });
       if (!isSignal) this.#promises.push(settled.promise);
       else if (name !== SLEEP) this.#waits.push(record);
       if (record.isTold) this.#settle(record);
@@ -247,19 +246,22 @@
         'by `gristmill flow fork`');
     }
 
-    // Begins a job: a function that the script exports, or a kind of other workers. Awaiting it gives its result.
+    // Begins a job, which the program knows: of the script or the application, or a kind of other workers. Awaiting it gives its
+    // result.
     step(job, argument, options = {}, ...more) {
+      const ofStep = { name: 'a step', names: ['name', 'key', ...this.#program.stepOptions] };
       const { name, key, ...ofChildren } = optionsOf(ofStep, options, more);
-      const { label, head, payload } = this.#program.prepare(job, ofChildren);
+      const { label, head, payload, convert } = this.#program.prepare(job, ofChildren);
       const text = payload(argument);
       if (this.#isOver) return new Promise(ignore);
-      return this.#take({ name: name ?? label, key, hash: crc32(canonical(text)), head, payloads: text });
+      return this.#take({ name: name ?? label, key, hash: crc32(canonical(text)), head, payloads: text, convert });
     }
 
     // Begins a job for each item. Awaiting it gives the results in the items' order, once all have ended. It is one step.
     map(job, items, options = {}, ...more) {
-      const { name, key, returnErrors = false, ...ofChildren } = optionsOf(ofMap, options, more);
-      const { label, head, payload } = this.#program.prepare(job, ofChildren);
+      const ofMap = { name: 'a map', names: ['name', 'key', ...this.#program.stepOptions, 'returnErrors'] };
+      const { name, key, returnErrors: keepsErrors = false, ...ofChildren } = optionsOf(ofMap, options, more);
+      const { label, head, payload, convert } = this.#program.prepare(job, ofChildren);
       if (typeof items?.[Symbol.iterator] !== 'function' || typeof items === 'string') {
         throw new TypeError(`the items of a map are ${inspect(items)}: give a list`);
       }
@@ -268,13 +270,13 @@
         if (payloads.length === STEPS_OPEN_MAX) {
           throw new FlowError(`a map of over ${STEPS_OPEN_MAX} items (STEPS_OPEN_MAX): map portions of them, one after the other`);
         }
-        payloads.push(payload(item));
+        payloads.push(payload(item, payloads.length));
       }
       if (payloads.length === 0) return Promise.resolve([]);
       if (this.#isOver) return new Promise(ignore);
       const hash = crc32(payloads.map(canonical).join(','));
       const texts = payloads.join(',');
-      return this.#take({ name: name ?? label, key, hash, count: payloads.length, head, payloads: texts, keepsErrors: returnErrors });
+      return this.#take({ name: name ?? label, key, hash, count: payloads.length, head, payloads: texts, convert, keepsErrors });
     }
 
     // Waits for an event that is sent to this instance; gives its value. Fails with `TimeoutError` after `timeout`.
@@ -329,24 +331,26 @@
       if (label === '') throw new FlowError('flow.local was given a function without a name: give it `{ name: … }` as third argument');
       if (this.#isOver) return new Promise(ignore);
       const place = identityOf(label, key);
-      const entry = this.#values.get(place)?.pop();
+      const kept = this.#values.get(place)?.pop();
       const { promise, resolve, reject } = FlowPromise.ofStep(label);
-      const value = entry !== undefined ? Promise.resolve(entry) : (async () => {
+      const value = kept !== undefined ? Promise.resolve({ value: kept[1], entry: kept }) : (async () => {
         try {
-          const text = serialise(await target(argument), `the function ${label} returned`);
-          return [label, JSON.parse(text), ...key === null ? [] : [key]];
+          const told = `the function ${label} returned`;
+          const text = this.#program.serialise(await target(argument), told);
+          // Two values: the code may change its own.
+          const [own, other] = [0, 0].map(() => this.#program.parse(text, `what ${told}`));
+          return { value: own, entry: [label, other, ...key === null ? [] : [key]] };
         } catch (error) {
           const { type, message, traceback } = describe(error);
-          return [label, null, key, { type, message, traceback }];
+          return { entry: [label, null, key, { type, message, traceback }] };
         }
       })();
       // They are told one after the other, in this order.
       this.#locals.push(async () => {
-        const kept = await value;
-        // A copy: the code may change its value.
-        if (entry === undefined) this.#newValues.push(JSON.parse(JSON.stringify(kept)));
-        if (kept.length > 3) reject(new StepFailed(label, key, this.id, 'dead', kept[3]));
-        else resolve(kept[1]);
+        const { value: own, entry } = await value;
+        if (kept === undefined) this.#newValues.push(entry);
+        if (entry.length > 3) reject(new StepFailed(label, key, this.id, 'dead', entry[3]));
+        else resolve(own);
       });
       this.#promises.push(promise);
       return promise;
@@ -376,9 +380,9 @@
     }
 
     #bits() {
-      this.#seed ??= this.#newSeed = crypto.randomBytes(6).readUIntBE(0, 6);
+      this.#seed ??= this.#newSeed = newSeed();
       this.#seedsTaken++;
-      return crypto.createHash('sha256').update(`${this.#seed} ${this.#seedsTaken}`).digest().subarray(0, 16);
+      return digest(`${this.#seed} ${this.#seedsTaken}`).subarray(0, 16);
     }
 
     // Begins the instance anew with this state in place of its item, and with an empty memo. The flow stops at it.
@@ -393,7 +397,7 @@
     }
 
     #memoText(memo) {
-      const text = serialise(memo, 'a flow keeps');
+      const text = this.#program.serialise(memo, 'a flow keeps');
       const bytes = Buffer.byteLength(text);
       if (bytes <= MEMO_BYTES_MAX) return text;
       throw new FlowError(`flow ${this.name} would keep ${bytes} bytes of names, keys and local values, or of state, at one wait; the ` +
@@ -402,10 +406,11 @@
 
     // --- one run ---
 
-    // Its value, or its `Suspension`.
-    static async run(program, payload, memos, outcomes) {
+    // Its value, or its `Suspension`. `program` has the flow's `name`, `version` and `function`; `prepare`, which gives what the step
+    // of a job needs, and the names of its `stepOptions`; and how values become JSON and come back (`serialise`, `parse`).
+    static async run(program, payload, memos, outcomes, idOf) {
       if (!Array.isArray(memos)) throw new FlowError(`a job was begun before ${program.name} became a flow: submit it anew`);
-      const flow = new Flow(program, memos, outcomes);
+      const flow = new Flow(program, memos, outcomes, idOf);
       instancesRunning++;
       try {
         return await flow.#run(payload);
@@ -477,7 +482,6 @@
         throw new FlowError(`flow ${this.name} ended, and nothing awaited its step ${forgotten.step}: the end of a flow cancels its ` +
           'open steps, so await it, alone or with others in Promise.all');
       }
-      if (this.#ended.value instanceof Spawn) throw new FlowError('a flow returned gristmill.spawn(…): await flow.map in its place');
       return this.#ended.value;
     }
 
@@ -511,83 +515,4 @@
       return new Suspension(`{"children":[${children}],"memo":[${text}],"on_failure":"collect","flow":true,"wake":"${wake}"}`);
     }
   }
-
-  // --- flows of a script ---
-
-  // A flow of a script; made by gristmill.flow.
-  class ScriptFlow {
-    constructor(body, name) { Object.assign(this, { body, name }); }
-  }
-
-  // Makes a function a durable flow of each item. Its parameters are the `Flow` and the item.
-  const makeFlow = (body, options = {}) => {
-    if (typeof body !== 'function') throw new TypeError(`gristmill.flow was given ${inspect(body)}: give it a function (flow, item)`);
-    checkNames({ name: 'gristmill.flow' }, options, ['name']);
-    return new ScriptFlow(body, options.name ?? (body.name || null));
-  };
-
-  // What the script exports, by name: those of its default export, too.
-  const exportsOf = (script) => {
-    const ofDefault = typeof script.default === 'object' && script.default !== null && !(script.default instanceof ScriptFlow);
-    return new Map([...ofDefault ? Object.entries(script.default) : [], ...Object.entries(script)]);
-  };
-
-  // The flow that a script exports in place of main; undefined where it has another main, or no flow.
-  const flowOf = (script, main) => {
-    if (main instanceof ScriptFlow) return main;
-    const flows = new Set([...exportsOf(script).values()].filter((one) => one instanceof ScriptFlow));
-    if (typeof main === 'function' || flows.size === 0) return undefined;
-    if (flows.size === 1) return [...flows][0];
-    const names = [...exportsOf(script)].filter(([, one]) => one instanceof ScriptFlow).map(([name]) => name);
-    const error = new Error(`${hello.script.split('/').pop()} exports several flows (${names.join(', ')}): export the one that runs its ` +
-      'items as `main`');
-    throw Object.assign(error, { name: 'NoMain', stack: '' });
-  };
-
-  // What runs the payloads and the ended children of a script whose main is a flow.
-  const entriesOf = (script, mainFlow) => {
-    const named = exportsOf(script);
-    const namesOf = new Map([...named].reverse().map(([name, value]) => [value, name]));
-    const labelOf = (job) => {
-      if (typeof job === 'string') return checkText('the kind of a step', job);
-      const label = typeof job === 'function' || job instanceof ScriptFlow ? namesOf.get(job) : undefined;
-      if (label !== undefined) return label;
-      throw new TypeError(`a step was given ${inspect(job)}, which the script does not export: write \`export\` before the function, ` +
-        'give the name of a kind, or let flow.local run it');
-    };
-    const prepare = (job, { queue, tags, options }) => {
-      const label = labelOf(job), isKind = typeof job === 'string';
-      const told = `step ${label} was given`;
-      return {
-        label,
-        // A function of the script has the kind of the flow, and is no flow.
-        head: serialise({ kind: isKind ? job : null, step: typeof job === 'function', queue, tags, options }, told).slice(0, -1),
-        payload: (argument) => serialise(isKind ? argument : { [STEP]: label, arguments: argument === undefined ? [] : [argument] }, told),
-      };
-    };
-    const programs = new Map();
-    const programOf = (flow) => {
-      if (!programs.has(flow)) programs.set(flow, { name: flow.name ?? namesOf.get(flow), function: flow.body, prepare });
-      return programs.get(flow);
-    };
-    const isStep = (payload) => typeof payload === 'object' && payload !== null && Object.hasOwn(payload, STEP);
-    // What runs the instance that a payload is of; undefined for a step that is a function.
-    const runOf = (payload, memos, outcomes) => {
-      const flow = isStep(payload) ? named.get(payload[STEP]) : mainFlow;
-      if (!(flow instanceof ScriptFlow)) return undefined;
-      return Flow.run(programOf(flow), isStep(payload) ? payload.arguments[0] : payload, memos, outcomes);
-    };
-    const main = (payload) => {
-      const run = runOf(payload, [], []);
-      if (run !== undefined) return run;
-      const step = named.get(payload[STEP]);
-      if (typeof step === 'function') return step(...payload.arguments);
-      throw new FlowError(`the script exports no function '${payload[STEP]}', which a flow began as a step: keep its name`);
-    };
-    const own = finalize;
-    const resume = (payload, memo, outcomes) => (
-      runOf(payload, memo, outcomes) ?? (own ? own(payload, memo, outcomes) : withoutFinalize(outcomes))
-    );
-    return { main, finalize: resume, isAsync: [...named.values()].some((one) => types.isAsyncFunction(one)) };
-  };
 

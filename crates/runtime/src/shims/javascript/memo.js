@@ -11,7 +11,7 @@
   const FINAL_STATES = new Set(['completed', 'dead', 'cancelled', 'expired']);
 
   // A flow's code asks for what a flow cannot do, or does not fit what its instance has done.
-  class FlowError extends Error {
+  class FlowError extends BaseError {
     constructor(message) {
       super(message);
       this.name = 'FlowError';
@@ -19,7 +19,7 @@
   }
 
   // An event was not sent in time.
-  class TimeoutError extends Error {
+  class TimeoutError extends BaseError {
     constructor(message) {
       super(message);
       this.name = 'TimeoutError';
@@ -29,7 +29,7 @@
   const shown = (name, key) => (key === null ? name : `${name} (key '${key}')`);
 
   // A step ended without completing: it would fail each retry of its flow.
-  class StepFailed extends Error {
+  class StepFailed extends BaseError {
     constructor(step, key, job, state, error) {
       const { type = null, message = '', traceback = null } = error ?? {};
       super(`step ${shown(step, key)}, job ${job} ended as ${state}${type ? `: ${type}: ${message}` : ''}`);
@@ -104,6 +104,8 @@
       this.missing = count ?? 1;
       this.isTold = false;
       this.promise = null;
+      // Makes the step's value of that of its job.
+      this.convert = null;
       // Of one that is to be spawned: what the children have in common, as the beginning of a JSON object, and their payloads.
       this.head = '';
       this.payloads = '';
