@@ -6,10 +6,16 @@ NODE_ADDON := node/addons/gristmill-$(NODE_PLATFORM).node
 NODE_PACKAGE := $(BUILD)/node
 TSC := $(CURDIR)/web/node_modules/typescript/bin/tsc
 
+# The runtime of flows, which scripts have, too: text within a function that has what `lib/flow/runtime.d.ts` names.
+NODE_FLOWS := $(addprefix crates/runtime/src/shims/javascript/,memo.js flow.js)
+NODE_FLOWS_NEED := { BaseError, Buffer, checkNames, describe, digest, inspect, MAY_BE_INEXACT, mark, newSeed }
+
 .PHONY: node-modules
 node-modules: $(WEB_MODULES)
 	rm -rf node/dist
 	node $(TSC) --project node
+	{ echo 'export const makeFlows = ($(NODE_FLOWS_NEED)) => {'; cat $(NODE_FLOWS); \
+	  echo 'return { Flow, FlowError, StepFailed, Suspension, TimeoutError };'; echo '};'; } >node/dist/flow/runtime.js
 
 .PHONY: npm
 npm: node-modules ## Build the package for Node, with the addon in it: build/node/gristmill-0.1.0.tgz
@@ -41,7 +47,8 @@ NODE_ENVIRONMENT = GRISTMILL=$(abspath target/debug/gristmill) NODE_CLIENTS=$(ab
 # not for PostgreSQL.
 $(NODE_CLIENTS)/installed: node/targets.mk
 	npm install --silent --no-audit --no-fund --ignore-scripts --legacy-peer-deps --prefix $(NODE_CLIENTS) pg@8 postgres@3 \
-	  better-sqlite3@13 drizzle-orm@0.45 kysely@0.28 knex@3 typeorm@1 reflect-metadata@0.2 express@5 fastify@5 hono@4 @hono/node-server@1
+	  better-sqlite3@13 drizzle-orm@0.45 kysely@0.28 knex@3 typeorm@1 reflect-metadata@0.2 express@5 fastify@5 hono@4 @hono/node-server@1 \
+	  @nestjs/common@11 @nestjs/core@11 @nestjs/platform-express@11 rxjs@7
 	touch $@
 
 .PHONY: test-node

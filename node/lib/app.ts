@@ -3,12 +3,14 @@
 import type { Backend } from './backend.js';
 import { closable } from './closable.js';
 import { GristmillError, InvalidValue, type Span, milliseconds, shown } from './errors.js';
+import type { FlowBody } from './flow/flow.js';
+import { FlowJob, type FlowOptions, upgradesOf } from './flow/job.js';
 import { Handle, type WaitOptions } from './handle.js';
 import { CONCURRENCY_MAX, Job, type JobOptions, type Schemas, type Stored } from './job.js';
 import { type MapOptions, mapped } from './map.js';
 import { openNative } from './native.js';
 import { Operations, type Schedule } from './operations.js';
-import { checkNames, wholeNumber } from './options.js';
+import { OF_JOBS, checkNames, wholeNumber } from './options.js';
 import { openRemote } from './remote/backend.js';
 import type { InputOf, OutputOf, StandardSchema } from './schema.js';
 import type { BigInts } from './values/encode.js';
@@ -195,6 +197,31 @@ export class App extends Operations implements AsyncDisposable {
     return this.add(new Job<never, never>(this, name, { concurrency, ...options }, (payload, job) => batcher.main(payload, job)));
   }
 
+  /**
+   * Makes a function a durable flow: it awaits jobs, events and times, and goes on where it was after any crash. What it awaits is
+   * kept; it runs again from its beginning when something has ended, and goes the same way.
+   */
+  flow<P, R>(name: string, body: FlowBody<P, R>): FlowJob<P, R>;
+  /** Makes a function a flow whose schema checks payloads, at the start and before the function gets them converted. */
+  flow<S extends StandardSchema<any, any>, R>(
+    name: string, options: FlowOptions & { payload: S; result?: StandardSchema<any, any> }, body: FlowBody<OutputOf<S>, R>,
+  ): FlowJob<InputOf<S>, R>;
+  /** Makes a function a flow with options. */
+  flow<P, R>(name: string, options: FlowOptions & { result?: StandardSchema<any, any> }, body: FlowBody<P, R>): FlowJob<P, R>;
+  /** A flow of another program: it can be started here, and be a step. */
+  flow<P = unknown, R = unknown>(name: string, options?: FlowOptions): FlowJob<P, R>;
+  flow(name: string, ...more: unknown[]): FlowJob<never, never> {
+    const call = `app.flow(${shown(name)}, …)`;
+    const [options, body] = optionsAndHandler<FlowOptions & Schemas>(call, more);
+    checkNames(call, options, [...OF_JOBS, 'version', 'upgrades']);
+    if (options.concurrency !== undefined) wholeNumber('concurrency', options.concurrency, 1, CONCURRENCY_MAX);
+    const flows = [options.version, ...upgradesOf(name, options)].map((version) => (
+      new FlowJob<never, never>(this, name, { ...options, version }, body as FlowBody<unknown, unknown> | null)
+    ));
+    for (const flow of flows) this.add(flow);
+    return flows[0]!;
+  }
+
   /** The processes of a job whose handler is exported by a module. */
   private poolOf(name: string, options: JobOptions & Partial<ModuleOptions>, handler: unknown): Pool | null {
     const { module, export: exported, processes } = options;
@@ -244,6 +271,9 @@ export class App extends Operations implements AsyncDisposable {
     checkNames('app.map(…)', options, ['name', 'ordered', 'concurrency', 'retries', 'returnErrors', 'progress']);
     const concurrency = wholeNumber('concurrency', options.concurrency ?? MAP_CONCURRENCY, 1, CONCURRENCY_MAX);
     const kind = work.name === '' ? 'map' : work.name;
+    if (work instanceof FlowJob) {
+      throw new InvalidValue(`the items of a map go to a job, and ${shown(kind)} is a flow: use its \`submitMany\``, 'work');
+    }
     const job = work instanceof Job ? work : new Job<P, R>(this, kind, { concurrency }, work as Entry);
     if (!job.hasHandler) throw new InvalidValue(`the job ${shown(kind)} has no handler in this program`, 'work');
     const spec = job.spec(concurrency);

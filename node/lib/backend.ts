@@ -34,6 +34,8 @@ export interface Message {
   kind: number;
   count: number;
   payloads?: string | null;
+  /** Whether the children of the jobs have ended: a payload is a list of the payload, the memo and the children's outcomes. */
+  isFinalizing?: boolean;
   /** Of a server: the payloads as values, with large integers as BigInt. */
   values?: unknown[];
   identities?: Identity[];
@@ -42,15 +44,30 @@ export interface Message {
   places?: number[] | null;
 }
 
+/** A flow that waits: its steps and memo as JSON, by the place of its job. @internal */
+export interface Suspended {
+  position: number;
+  durationUs: number;
+  text: string;
+}
+
 /** A worker's ways to its store. @internal */
 export interface Channel {
   take(): Message[];
-  answer(number: number, places: Uint32Array, durationsUs: Uint32Array, values: string, others: string | null): void;
+  answer(
+    number: number, places: Uint32Array, durationsUs: Uint32Array, values: string, others: string | null,
+    suspended: readonly Suspended[],
+  ): void;
   progress(number: number, place: number, progress: string): void;
   fail(kind: number, reason: string): void;
+  /** The flow that began a job as a step, or the outcomes of the jobs for which it waited: as JSON. */
+  ask(about: Question, job: string): Promise<string>;
   stop(): void;
   ended(): Promise<{ completed: number; failed: number }>;
 }
+
+/** What a running job asks about itself. @internal */
+export type Question = 'step' | 'prerequisites';
 
 /** The task of a worker. @internal */
 export interface Plan {

@@ -2,8 +2,8 @@
 
 import type { Backend, Ended, ResultLine, Submitted } from './backend.js';
 import { WAIT_MS_MAX, isTooLarge } from './backend.js';
-import { JobFailed, NotFound, ResultTimeout, type Span, TIMER_MS_MAX, milliseconds } from './errors.js';
-import type { JobDetails } from './operations.js';
+import { JobFailed, NotFound, ResultTimeout, type Span, StoreError, TIMER_MS_MAX, milliseconds } from './errors.js';
+import type { ForkedFlow, JobDetails } from './operations.js';
 import { decode } from './values/decode.js';
 import type { BigInts } from './values/encode.js';
 
@@ -21,6 +21,16 @@ export interface HandleOwner {
   backend(): Promise<Backend>;
   details(job: string): Promise<JobDetails | null>;
   cancel(...jobs: string[]): Promise<number>;
+  sendEvent(flow: string, name: string, value?: unknown): Promise<boolean>;
+  forkFlows(from: string | number, options: ForkOptions, flow: string): Promise<ForkedFlow[]>;
+}
+
+/** Options of a fork. */
+export interface ForkOptions {
+  /** The key of the step. */
+  stepKey?: string;
+  /** The version of the new instance; that of the flow by default. */
+  version?: string;
 }
 
 /** Converts the value of a job, by its schema. @internal */
@@ -121,6 +131,21 @@ export class Handle<R = unknown> {
   /** Cancels the job; whether it had not ended. */
   async cancel(): Promise<boolean> {
     return await this.owner.cancel(this.id) > 0;
+  }
+
+  /** Sends an event to the flow; whether it had not ended. One that the flow does not await yet is kept for it. */
+  sendEvent(name: string, value?: unknown): Promise<boolean> {
+    return this.owner.sendEvent(this.id, name, value);
+  }
+
+  /**
+   * Begins a new instance of the flow, which has ended, with the outcomes of all steps that it began before the step `from`, by its
+   * name or its number. This step and what follows run again.
+   */
+  async fork(from: string | number, options: ForkOptions = {}): Promise<Handle<R>> {
+    const [forked] = await this.owner.forkFlows(from, options, this.id);
+    if (forked?.fork !== undefined) return new Handle<R>(this.owner, forked.fork, this.convert);
+    throw new StoreError(`flow ${this.id} is not forked: ${forked?.error}`);
   }
 
   /** The job, in the form for `after`. */

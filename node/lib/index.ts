@@ -5,11 +5,15 @@ export {
   Fail, GristmillError, InvalidValue, JobFailed, NotFound, ResultTimeout, Retry, SchemaRefused, type Span, StoreError, SubmitFailed,
   WorkerError,
 } from './errors.js';
-export { Handle, Handles, type WaitOptions } from './handle.js';
+export { FlowError, StepFailed, TimeoutError } from './flow/engine.js';
+export type { Flow, FlowBody, MapStepOptions, StepArguments, StepOptions, Winner } from './flow/flow.js';
+export { FlowJob, type FlowOptions } from './flow/job.js';
+export { type ForkOptions, Handle, Handles, type WaitOptions } from './handle.js';
 export type { MapOptions } from './map.js';
 export { Job, type JobOptions, type Stored, type SubmitArguments } from './job.js';
 export type {
-  Conditions, Control, JobDetails, JobEvent, JobFailure, JobRow, KindOf, Limit, Schedule, Scope, Selected,
+  Conditions, Control, EventReceipt, FlowCounts, FlowEvent, FlowRow, FlowStep, ForkedFlow, JobDetails, JobEvent, JobFailure, JobRow,
+  KindOf, Limit, Schedule, Scope, Selected,
 } from './operations.js';
 export type { CommonOptions, OnDuplicate, SubmitOneOptions, SubmitOptions } from './options.js';
 export type { InputOf, OutputOf, SchemaIssue, SchemaResult, StandardSchema } from './schema.js';
@@ -17,6 +21,6 @@ export type { SqliteTransaction } from './sqlite.js';
 export type { SqlTransaction } from './transaction.js';
 export type { BigInts } from './values/encode.js';
 export type { BatchHandler } from './work/batcher.js';
-export type { JobContext, Progress } from './work/context.js';
+export type { JobContext, Outcome, Progress, StepPlace } from './work/context.js';
 export type { ModuleOptions } from './work/pool.js';
 export type { Summary, Worker } from './work/worker.js';

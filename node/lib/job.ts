@@ -88,7 +88,8 @@ export class Job<P = unknown, R = unknown> {
     this.members({}, true, () => 0);
   }
 
-  private readonly schemas: Schemas;
+  /** @internal */
+  protected readonly schemas: Schemas;
   /** Payloads that are submitted in this turn of the event loop, by their options. */
   private readonly gathering = new Map<string, Gathered[]>();
 
@@ -289,6 +290,16 @@ export class Job<P = unknown, R = unknown> {
   /** The payload of a schedule: its JSON. @internal */
   async scheduled(payload: unknown): Promise<string> {
     return encode(await this.checked(payload, 'payload'), 'payload', this.owner.bigints);
+  }
+
+  /** What a step of a flow is named by. @internal */
+  get label(): string {
+    return this.name;
+  }
+
+  /** @internal */
+  get resultSchema(): StandardSchema | undefined {
+    return this.schemas.result;
   }
 
   /** Whether a handler of this process runs it. @internal */

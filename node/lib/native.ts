@@ -1,6 +1,6 @@
 // The native addon: the engine in this process, for stores in files and in PostgreSQL.
 
-import type { Backend, Channel, Ended, EventSource, Message, Plan, RunPlan } from './backend.js';
+import type { Backend, Channel, Ended, EventSource, Message, Plan, RunPlan, Suspended } from './backend.js';
 import { WAIT_MS_MAX } from './backend.js';
 import type { MapRun, RunBatch } from './map.js';
 import { type Process, platformOf } from './platform.js';
@@ -10,9 +10,13 @@ interface NativeWorker {
   stop(): void;
   ended(): Promise<{ completed: number; failed: number }>;
   take(): Message[];
-  answer(number: number, places: Uint32Array, durationsUs: Uint32Array, values: string, others: string | null): void;
+  answer(
+    number: number, places: Uint32Array, durationsUs: Uint32Array, values: string, others: string | null, suspended: string | null,
+  ): void;
   progress(number: number, place: number, progress: string): void;
   fail(kind: number, reason: string): void;
+  step(job: string): Promise<string>;
+  prerequisites(job: string): Promise<string>;
 }
 
 interface NativeEvents {
@@ -104,6 +108,14 @@ export function submitOver(
   }
 }
 
+/** Flows that wait, as a JSON list. */
+function listOf(suspended: readonly Suspended[]): string {
+  const texts = suspended.map(({ position, durationUs, text }) => (
+    `{"position":${position},"duration_us":${durationUs},"spawn":${text}}`
+  ));
+  return `[${texts.join(',')}]`;
+}
+
 /** The engine in this process. @internal */
 export class NativeBackend implements Backend {
   constructor(private readonly engine: NativeEngine) {}
@@ -140,9 +152,12 @@ export class NativeBackend implements Backend {
     const worker = await telling(this.engine.startWorker(plan, wake));
     return {
       take: () => worker.take(),
-      answer: (...args) => worker.answer(...args),
+      answer: (number, places, durationsUs, values, others, suspended) => {
+        worker.answer(number, places, durationsUs, values, others, suspended.length === 0 ? null : listOf(suspended));
+      },
       progress: (...args) => worker.progress(...args),
       fail: (kind, reason) => worker.fail(kind, reason),
+      ask: (about, job) => telling(worker[about](job)),
       stop: () => worker.stop(),
       ended: async () => {
         try {

@@ -2,7 +2,8 @@
 
 import type { Backend } from './backend.js';
 import { closable } from './closable.js';
-import { InvalidValue, NotFound, type Span, milliseconds } from './errors.js';
+import { InvalidValue, NotFound, type Span, StoreError, milliseconds, shown } from './errors.js';
+import type { ForkOptions } from './handle.js';
 import { checkNames, momentMs } from './options.js';
 import { decode } from './values/decode.js';
 import { type BigInts, encode } from './values/encode.js';
@@ -138,11 +139,59 @@ const isJobs = (what: readonly unknown[]): what is readonly (string | { readonly
   what.every((one) => typeof one === 'string' || (typeof one === 'object' && one !== null && 'id' in one))
 );
 
-/** Rows of one page of a listing. */
-const PAGE_ROWS = 1_000;
+/** Rows of one page of a listing, and flows with what they wait for. */
+const PAGE_ROWS = 1_000, PAGE_FLOWS = 200;
+/** Events of one request, which are one transaction. */
+const EVENTS_PER_REQUEST = 1_000;
+
+const idOf = (job: string | { readonly id: string }): string => (typeof job === 'string' ? job : job.id);
+
+/** A flow in a listing, as `GET /flows` has it. */
+export interface FlowRow extends JobRow {
+  /** The name of the flow, and its version. */
+  readonly name: string;
+  readonly version?: string;
+}
+
+/** The flows of one name, version and queue, as `GET /flows/kinds` has them. */
+export interface FlowCounts {
+  readonly name: string;
+  readonly version?: string;
+  readonly kind: string;
+  readonly queue: string;
+  /** Whether a worker serves them. */
+  readonly has_worker: boolean;
+  readonly [member: string]: unknown;
+}
+
+/** A step of a flow, as `GET /jobs/{job}/steps` has it. */
+export interface FlowStep {
+  readonly number: number;
+  readonly name: string;
+  readonly state: string;
+  readonly [member: string]: unknown;
+}
+
+/** A flow and its fork, or the reason why there is none. */
+export interface ForkedFlow {
+  readonly flow: string;
+  readonly fork?: string;
+  readonly error?: string;
+}
+
+/** An event for one flow, which is named by its job (a handle or an id) or by its deduplication key. */
+export type FlowEvent = { name: string; value?: unknown } & (
+  | { flow: string | { readonly id: string }; key?: undefined }
+  | { flow?: undefined; key: string }
+);
+
+/** What became of an event: a flow had awaited it, it is kept until the flow does, or it was not sent. */
+export type EventReceipt = 'delivered' | 'kept' | 'ended' | 'unknown' | 'full';
 
 /** Jobs, by id or handle, or conditions that they match. */
 export type Selected = readonly (string | { readonly id: string })[] | [Conditions];
+
+const selectionOf = (jobs: Selected): object => (isJobs(jobs) ? { jobs: jobs.map(idOf) } : { filter: conditionsOf(jobs[0]!) });
 
 /** The operations of an application on its store. On a server, the token's role decides. */
 export abstract class Operations {
@@ -197,7 +246,7 @@ export abstract class Operations {
 
   /** Everything that is known of one job; null where there is no such job. */
   details(job: string | { readonly id: string }): Promise<JobDetails | null> {
-    return this.askMaybe<JobDetails>('job', typeof job === 'string' ? job : job.id) as Promise<JobDetails | null>;
+    return this.askMaybe<JobDetails>('job', idOf(job)) as Promise<JobDetails | null>;
   }
 
   /** The numbers of jobs by state. */
@@ -236,10 +285,91 @@ export abstract class Operations {
   }
 
   private async change(what: string, jobs: Selected, members: object = {}): Promise<number> {
-    const selection = isJobs(jobs)
-      ? { jobs: jobs.map((job) => (typeof job === 'string' ? job : job.id)) }
-      : { filter: conditionsOf(jobs[0]!) };
-    return (await this.ask<{ changed: number }>(what, { ...members, ...selection })).changed;
+    return (await this.ask<{ changed: number }>(what, { ...members, ...selectionOf(jobs) })).changed;
+  }
+
+  // --- flows ---
+
+  /**
+   * Sends an event to a flow, which awaits it by `flow.event`; whether the flow had not ended. One that it does not await yet is kept
+   * for it.
+   */
+  async sendEvent(flow: string | { readonly id: string }, name: string, value?: unknown): Promise<boolean> {
+    const [receipt] = await this.sendEvents([{ flow, name, value }]);
+    if (receipt === 'unknown') throw new NotFound(`job ${idOf(flow)} does not exist, or was pruned`);
+    if (receipt === 'full') {
+      throw new StoreError(`the event ${shown(name)} is not sent: flow ${idOf(flow)} has 1,000 events that it has not awaited`);
+    }
+    return receipt !== 'ended';
+  }
+
+  /**
+   * Sends events to flows: what became of each. A thousand are one transaction. `job` says of which kind a flow is that is named by
+   * its key, where several open jobs have this key.
+   */
+  async sendEvents(events: Iterable<FlowEvent>, options: { job?: KindOf } = {}): Promise<EventReceipt[]> {
+    checkNames('app.sendEvents(…)', options, ['job']);
+    const kind = kindOf(options.job), backend = await this.backend();
+    const texts: string[] = [], receipts: EventReceipt[] = [];
+    const send = async (): Promise<void> => {
+      if (texts.length === 0) return;
+      const answer = await backend.ask('send_events', '', `{"events":[${texts.join(',')}]}`);
+      texts.length = 0;
+      receipts.push(...(JSON.parse(answer) as { events: { receipt: EventReceipt }[] }).events.map((event) => event.receipt));
+    };
+    for (const { flow, key, name, value, ...others } of events) {
+      checkNames('an event', others, ['flow', 'key', 'name', 'value']);
+      const address = flow === undefined ? { key, kind } : { job: idOf(flow), key };
+      texts.push(`${JSON.stringify({ ...address, name }).slice(0, -1)},"value":${encode(value, 'value', this.bigints)}}`);
+      if (texts.length === EVENTS_PER_REQUEST) await send();
+    }
+    await send();
+    return receipts;
+  }
+
+  /** The flows of a name or a kind ("document", "document@3"), by id, read a page at a time, each with what it waits for. */
+  async *flows(options: {
+    flow?: string; states?: string | readonly string[]; queue?: string; noWorker?: boolean;
+  } = {}): AsyncGenerator<FlowRow, void, undefined> {
+    const { flow, states, queue, noWorker, ...others } = options;
+    checkNames('app.flows(…)', others, ['flow', 'states', 'queue', 'noWorker']);
+    const query = { ...asQuery(conditionsOf({ states, queue })), flow, no_worker: noWorker };
+    let after: string | undefined;
+    do {
+      const page: { flows: FlowRow[]; next?: string } = await this.ask('flows', { ...query, after, limit: PAGE_FLOWS });
+      yield* page.flows;
+      after = page.next ?? undefined;
+    } while (after !== undefined);
+  }
+
+  /** The numbers of flows by name, version, queue and state. A kind is listed once one of its jobs has waited. */
+  async flowKinds(options: { flow?: string; queue?: string; noWorker?: boolean } = {}): Promise<FlowCounts[]> {
+    const { flow, queue, noWorker, ...others } = options;
+    checkNames('app.flowKinds(…)', others, ['flow', 'queue', 'noWorker']);
+    return (await this.ask<{ kinds: FlowCounts[] }>('flow_kinds', { flow, queue, no_worker: noWorker })).kinds;
+  }
+
+  /** The steps of a flow, in the order in which it asked for them, read a page at a time. A map is one step. */
+  async *steps(flow: string | { readonly id: string }): AsyncGenerator<FlowStep, void, undefined> {
+    let from: number | undefined;
+    do {
+      const page: { steps: FlowStep[]; next?: number } = await this.ask('steps', { from, limit: PAGE_ROWS }, idOf(flow));
+      yield* page.steps;
+      from = page.next ?? undefined;
+    } while (from !== undefined);
+  }
+
+  /**
+   * Forks flows that have ended: these, or those that match, at most 10,000. A fork is a new instance with the outcomes of all steps
+   * that the flow began before the step `from`, by its name or its number in `steps`; this step and what follows run again. Each flow
+   * with its fork, or with the reason why there is none.
+   */
+  async forkFlows(
+    from: string | number, options: ForkOptions, ...flows: Selected
+  ): Promise<ForkedFlow[]> {
+    const { stepKey, version, ...others } = options;
+    checkNames('app.forkFlows(…)', others, ['stepKey', 'version']);
+    return (await this.ask<{ flows: ForkedFlow[] }>('fork_flows', { from, step_key: stepKey, version, ...selectionOf(flows) })).flows;
   }
 
   // --- schedules ---

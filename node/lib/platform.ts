@@ -20,6 +20,11 @@ export interface Builtins {
   'node:worker_threads': { Worker: new (code: string, options: { eval: true; workerData: unknown }) => { unref(): void } };
   'node:os': { availableParallelism(): number };
   'node:url': { pathToFileURL(path: string): URL };
+  'node:buffer': { Buffer: unknown };
+  'node:crypto': {
+    randomBytes(count: number): { readUIntBE(offset: number, bytes: number): number };
+    createHash(name: 'sha256'): { update(text: string): { digest(): Uint8Array } };
+  };
 }
 
 /** Loads a module, or finds its file. @internal */
@@ -43,6 +48,11 @@ export interface Fork extends Child {
   send(message: unknown, sent: (error: Error | null) => void): boolean;
   unref(): void;
   channel?: { unref?(): void } | null;
+}
+
+/** A module of the runtime; undefined where there is none, such as in a browser. @internal */
+export function builtinModule<Name extends keyof Builtins>(name: Name): Builtins[Name] | undefined {
+  return (globalThis as { process?: Process }).process?.getBuiltinModule?.(name);
 }
 
 /** The platform, such as "linux-x64-gnu". @internal */

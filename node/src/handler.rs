@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use gristmill_model::{FailedJob, JobError, Positions};
+use gristmill_model::Positions;
 use gristmill_worker::{Capacity, Handler, MicroBatch, OutcomeSink, Outcomes, RunnerChange, RunnerListener};
 use tokio::time::MissedTickBehavior;
 
-use crate::inbox::{Answer, Inbox, Message};
+use crate::inbox::{Answer, Inbox, Message, Piece};
 use crate::limits::{GATHERS_FOR, SIGNALS_EVERY};
 
 /// Runs jobs in the event loop, which is the one runner of each kind.
@@ -30,25 +30,29 @@ impl LoopHandler {
     }
 
     /// Tells JavaScript what has changed for a micro-batch.
-    fn heed(&self, number: u32, sink: &dyn OutcomeSink, told: &mut Told) {
-        if sink.is_draining() && !told.is_draining {
-            told.is_draining = true;
-            self.inbox.push(Message {
-                what: "drain",
-                number,
-                ..Message::default()
-            });
-        }
+    fn heed(&self, pieces: &[Piece], sink: &dyn OutcomeSink, told: &mut Told) {
+        let is_draining = sink.is_draining() && !told.is_draining;
+        told.is_draining |= is_draining;
         let cancelled = sink.cancelled();
-        if cancelled.len() > told.cancelled.len() {
-            let fresh = cancelled.difference(&told.cancelled);
-            told.cancelled = cancelled;
-            self.inbox.push(Message {
-                what: "cancel",
-                number,
-                places: Some(fresh.iter().collect()),
-                ..Message::default()
-            });
+        let fresh = cancelled.difference(&told.cancelled);
+        told.cancelled = cancelled;
+        for Piece { number, places } in pieces {
+            if is_draining {
+                self.inbox.push(Message {
+                    what: "drain",
+                    number: *number,
+                    ..Message::default()
+                });
+            }
+            let fresh = fresh.intersection(&Positions::from(places.clone()));
+            if !fresh.is_empty() {
+                self.inbox.push(Message {
+                    what: "cancel",
+                    number: *number,
+                    places: Some(fresh.shifted_down(places.start).iter().collect()),
+                    ..Message::default()
+                });
+            }
         }
     }
 }
@@ -63,20 +67,11 @@ struct Told {
 #[async_trait]
 impl Handler for LoopHandler {
     async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
-        if work.is_finalizing() {
-            let reason = "the children of this job have ended, and its handler cannot finalize: run it as a flow or a script";
-            let failed = (0..work.jobs_count()).map(|position| FailedJob {
-                position,
-                error: JobError::new("children", reason),
-                duration_us: 0,
-            });
-            sink.answer(Outcomes {
-                failed: failed.collect(),
-                ..Outcomes::default()
-            });
-            return;
-        }
-        let (number, mut answers) = self.inbox.deliver(self.kind, &work);
+        let (pieces, mut answers) = self.inbox.deliver(self.kind, &work);
+        let first_of = |number| {
+            let piece = pieces.iter().find(|piece| piece.number == number);
+            piece.map_or(0, |piece| piece.places.start)
+        };
         let (mut left, mut told) = (work.indexes(), Told::default());
         let mut look = tokio::time::interval(SIGNALS_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -84,17 +79,21 @@ impl Handler for LoopHandler {
             tokio::select! {
                 biased;
                 answer = answers.recv() => match answer {
-                    Some(Answer::Outcomes(outcomes)) => {
+                    Some((number, Answer::Outcomes(outcomes))) => {
+                        let outcomes = shifted_up(*outcomes, first_of(number));
                         left = left.difference(&outcomes.positions());
-                        sink.answer(*outcomes);
+                        sink.answer(outcomes);
                     }
-                    Some(Answer::Progress(progress)) => sink.progress(progress),
+                    Some((number, Answer::Progress(progress))) => {
+                        let first = first_of(number);
+                        sink.progress(progress.into_iter().map(|(place, progress)| (first + place, progress)).collect());
+                    }
                     None => break,
                 },
-                _ = look.tick() => self.heed(number, sink, &mut told),
+                _ = look.tick() => self.heed(&pieces, sink, &mut told),
             }
         }
-        self.inbox.end(number);
+        pieces.iter().for_each(|piece| self.inbox.end(piece.number));
     }
 
     fn capacity(&self) -> Capacity {
@@ -117,4 +116,25 @@ impl Handler for LoopHandler {
     fn listen(&self, listener: RunnerListener) {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
     }
+}
+
+/// Outcomes by the places of a message, by those of its micro-batch, in which its first job has the place `first`.
+fn shifted_up(mut outcomes: Outcomes, first: u32) -> Outcomes {
+    if first == 0 {
+        return outcomes;
+    }
+    if let Some(completed) = &mut outcomes.completed {
+        completed.positions = std::mem::take(&mut completed.positions).shifted_up(first);
+    }
+    outcomes
+        .failed
+        .iter_mut()
+        .for_each(|failed| failed.position += first);
+    outcomes.released = outcomes.released.shifted_up(first);
+    outcomes.returned = outcomes.returned.shifted_up(first);
+    for suspended in &mut outcomes.suspended {
+        suspended.positions = std::mem::take(&mut suspended.positions).shifted_up(first);
+    }
+    outcomes.logs.iter_mut().for_each(|log| log.position += first);
+    outcomes
 }

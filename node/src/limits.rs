@@ -8,6 +8,9 @@ pub const OWN_THREAD_BYTES_MAX: usize = 64 << 10;
 /// The interval at which a running micro-batch looks whether it is drained and which of its jobs were cancelled.
 pub const SIGNALS_EVERY: Duration = Duration::from_millis(20);
 
+/// The inputs of jobs that finalize in one message, about: a text of JavaScript holds 512 MiB, and many messages do not wait. Bytes.
+pub const FINALIZING_BYTES_PER_MESSAGE: usize = 32 << 20;
+
 /// The events that one call returns at most.
 pub const EVENTS_TAKEN_MAX: usize = 1_000;
 

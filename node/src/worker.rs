@@ -2,18 +2,24 @@
 
 use std::sync::{Arc, Mutex};
 
+use gristmill_engine::flow_steps::step_of;
 use gristmill_engine::{Engine, Stopper, WorkerSettings, WorkerSummary};
-use gristmill_model::{Completed, FailedJob, JobError, JobLog, PackedArray, Positions, Progress};
+use gristmill_model::{Completed, FailedJob, JobError, JobLog, PackedArray, Positions, Progress, Suspended};
+use gristmill_operations::read::read_job;
+use gristmill_operations::submit::spawned::read_spawn;
+use gristmill_store::Store;
+use gristmill_store::family::ChildReader;
 use gristmill_worker::{Handler, Outcomes};
 use napi::Result;
 use napi::bindgen_prelude::Uint32Array;
 use napi_derive::napi;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use crate::handler::LoopHandler;
 use crate::inbox::{Answer, Inbox, Message, Wake};
-use crate::store_error;
+use crate::{refusal, store_error};
 
 /// How the jobs of one kind run.
 #[napi(object)]
@@ -52,6 +58,8 @@ type Ending = std::result::Result<WorkerSummary, String>;
 /// A worker that runs in the background.
 #[napi]
 pub struct Worker {
+    store: Arc<dyn Store>,
+    children: ChildReader,
     inbox: Arc<Inbox>,
     handlers: Vec<Arc<LoopHandler>>,
     stopper: Stopper,
@@ -67,6 +75,17 @@ struct Others {
     released: Vec<u32>,
     returned: Vec<u32>,
     logs: Vec<JobLog>,
+}
+
+/// A flow that waits.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Suspension<'a> {
+    position: u32,
+    duration_us: u32,
+    /// Its steps and its memo, as [`read_spawn`] reads them.
+    #[serde(borrow)]
+    spawn: &'a RawValue,
 }
 
 impl Worker {
@@ -102,6 +121,8 @@ impl Worker {
             sender.send_replace(Some(ending));
         });
         Ok(Worker {
+            store: engine.store().clone(),
+            children: ChildReader::default(),
             inbox,
             handlers,
             stopper,
@@ -144,7 +165,8 @@ impl Worker {
     }
 
     /// Answers jobs of a micro-batch. The completed ones are at `places`, which ascend, with their durations in microseconds and
-    /// their values as a JSON array. `others` is JSON with the other outcomes and the logs.
+    /// their values as a JSON array. `others` is JSON with the other outcomes and the logs, and `suspended` a JSON array of the flows
+    /// that wait.
     #[napi]
     pub fn answer(
         &self,
@@ -153,6 +175,7 @@ impl Worker {
         durations_us: Uint32Array,
         values: String,
         others: Option<String>,
+        suspended: Option<String>,
     ) -> Result<()> {
         let others: Others = match others {
             Some(others) => serde_json::from_str(&others).map_err(store_error)?,
@@ -189,9 +212,30 @@ impl Worker {
                 }
             }
         }
+        let (mut waiting, mut waiting_us) = (Vec::new(), Vec::new());
+        if let Some(suspended) = suspended
+            && let Some(kind) = self.inbox.kind_of(number)
+        {
+            let suspended: Vec<Suspension<'_>> = serde_json::from_str(&suspended).map_err(store_error)?;
+            for one in suspended {
+                match read_spawn(one.spawn, &kind) {
+                    Ok(spawn) => {
+                        waiting.push(Suspended::one(one.position, spawn));
+                        waiting_us.push(one.duration_us);
+                    }
+                    Err(problem) => failed.push(FailedJob {
+                        position: one.position,
+                        error: JobError::new("children", problem).permanent(),
+                        duration_us: one.duration_us,
+                    }),
+                }
+            }
+        }
         let outcomes = Outcomes {
             completed,
             failed,
+            suspended: waiting,
+            suspended_us: waiting_us,
             released: others.released.into_iter().collect(),
             returned: others.returned.into_iter().collect(),
             logs: others.logs,
@@ -208,6 +252,23 @@ impl Worker {
         self.inbox
             .answer(number, Answer::Progress(vec![(place, progress.cleaned())]));
         Ok(())
+    }
+
+    /// The flow that began a job as a step, as JSON; `null` for other jobs.
+    #[napi]
+    pub async fn step(&self, job: String) -> Result<String> {
+        let job = read_job(&job).map_err(refusal)?;
+        let step = step_of(&*self.store, job).await.map_err(store_error)?;
+        serde_json::to_string(&step).map_err(store_error)
+    }
+
+    /// The outcomes of the jobs for which a job waited, as JSON.
+    #[napi]
+    pub async fn prerequisites(&self, job: String) -> Result<String> {
+        let job = read_job(&job).map_err(refusal)?;
+        let read = self.children.prerequisites(&*self.store, job).await;
+        let outcomes = read.map_err(store_error)?.map_err(store_error)?;
+        serde_json::to_string(&outcomes).map_err(store_error)
     }
 
     /// Ends the worker with this reason: all slots of a kind are held for good.

@@ -10,7 +10,7 @@ import { test } from 'node:test';
 import { App, InvalidValue, JobFailed } from 'gristmill';
 import { closed, place } from './stores.mjs';
 
-const module = new URL('./handlers.mjs', import.meta.url);
+const module = new URL('./modules/handlers.mjs', import.meta.url);
 
 function application(t, options) {
   return closed(t, new App(place(t), { durable: false, ...options }));
@@ -75,7 +75,7 @@ test('a map runs in the processes of its job', LIMITED, async (t) => {
 test('the handler sees its job, and modules of CommonJS have handlers too', LIMITED, async (t) => {
   const app = application(t);
   const known = app.job('known', { module: module.href, export: 'known', processes: 1, queue: 'slow', group: 'bee' });
-  const triple = app.job('triple', { module: new URL('./common.cjs', import.meta.url).pathname, export: 'triple', processes: 1 });
+  const triple = app.job('triple', { module: new URL('./modules/common.cjs', import.meta.url).pathname, export: 'triple', processes: 1 });
   const handle = await known.submit(null, { tags: { hive: 7 } });
   const three = await triple.submit(1);
   await app.drain();
@@ -209,7 +209,7 @@ test('processes end with a program that is killed while they compute', LIMITED, 
 test('a module that cannot be loaded fails its jobs with the reason', LIMITED, async (t) => {
   const app = application(t);
   const options = { processes: 1, retries: 0 };
-  const broken = app.job('broken', { module: new URL('./broken.mjs', import.meta.url), ...options });
+  const broken = app.job('broken', { module: new URL('./modules/broken.mjs', import.meta.url), ...options });
   const none = app.job('none', { module: new URL('./none.mjs', import.meta.url), ...options });
   const constant = app.job('constant', { module, export: 'constant', ...options });
   const jobs = [await broken.submit(1), await none.submit(1), await constant.submit(1)];

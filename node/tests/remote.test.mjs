@@ -59,6 +59,43 @@ test('a wait for a result ends in time where the server is silent', SLOW, async 
   await assert.rejects(app.result('1:0', { timeout: '10ms' }), ResultTimeout);
 });
 
+test('a wait for a result lasts until the job has ended', SLOW, async (t) => {
+  let looks = 0;
+  const waited = [];
+  const app = closed(t, new App(await scripted(t, (method, path) => {
+    if (method === 'HEAD') waited.push(Number(new URLSearchParams(path.split('?')[1]).get('wait_ms')));
+    if (method !== 'GET') return { body: '' };
+    return { body: ++looks < 8 ? { job: '1:0', state: 'waiting' } : { job: '1:0', state: 'completed', value: 7 } };
+  })));
+  assert.equal(await app.result('1:0', { timeout: '30s' }), 7);
+  assert.ok(waited.some((ms) => ms > 0 && ms % 100 !== 0), `waits of ${waited.join()} ms: none is the rest of a turn`);
+});
+
+test('a drain asks again after a report that came while a claim was under way', SLOW, async (t) => {
+  const claimed = (jobs) => `{"worker":7,"heartbeat_every_ms":5000,"cancelled":[],"jobs":[${jobs}]}`;
+  const job = (number) => `{"job":"1:${number}","lease":1,"attempt":1,"kind":"work","queue":"default","payload":${number}}`;
+  const isHeld = deferred();
+  let claims = 0, held = null;
+  const url = await scripted(t, (_, path, __, response) => {
+    if (path === '/reports' && held !== null) {
+      const late = held;
+      held = null;
+      // The worker has read the answer to its report by then.
+      const turn = (left) => (left === 0 ? late.end(claimed('')) : setImmediate(turn, left - 1));
+      response.on('finish', () => turn(1_000));
+    }
+    if (path !== '/claims') return { body: { cancelled: [], revoked: [] } };
+    claims++;
+    if (claims !== 2) return { body: claimed(claims <= 3 ? job(claims) : '') };
+    held = response;
+    isHeld.resolve();
+    return undefined;
+  });
+  const app = closed(t, new App(url));
+  app.job('work', async () => isHeld.promise);
+  assert.deepEqual(await app.drain(), { completed: 2, failed: 0 });
+});
+
 test('a worker goes on after answers of a proxy', SLOW, async (t) => {
   const failed = new Set();
   const seen = await withJobs(t, ['1', '2'], (_, path) => {

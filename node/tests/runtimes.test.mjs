@@ -32,7 +32,14 @@ const OVER_HTTP = `
 import { App } from ${JSON.stringify(DIST)};
 const app = new App(process.env.SERVER);
 const double = app.job('double', { retries: 0 }, async (number) => 2 * number);
+const approved = app.flow('approved', async (flow, number) => {
+  const doubled = await flow.step(double, number);
+  return [doubled, typeof flow.uuid(), await flow.event('approve'), flow.id === id];
+});
 const worker = await app.worker();
+const { id } = await approved.submit(4);
+await app.sendEvent(id, 'approve', 'Ada');
+console.log(JSON.stringify(await app.result(id, { timeout: '30s' })));
 const events = app.events();
 const first = events.next();
 const handle = await double.submit(21);
@@ -59,7 +66,7 @@ for (const [name, args] of [['bin/deno', ['run', '--quiet', '--allow-env', '--al
     const env = { ...process.env, SERVER: await server(t, place(t)), GRISTMILL_ADDON: '/nowhere.node', NO_COLOR: '1' };
     const path = script(t, OVER_HTTP.replaceAll('process.env', '(globalThis.Deno?.env.toObject() ?? process.env)'));
     const { stdout } = await run(program(name), [...args, path], { env, timeout: 60_000 });
-    assert.equal(stdout, '42\n2,3,4\nno addon\n');
+    assert.equal(stdout, '[8,"string","Ada",true]\n42\n2,3,4\nno addon\n');
   });
 }
 

@@ -1,7 +1,7 @@
 // A worker's ways to a server: claims and reports as JSON, as workers in any language send them.
 
-import type { Channel, Message, Plan } from '../backend.js';
-import { InvalidValue, NotFound, StoreError, WorkerError } from '../errors.js';
+import type { Channel, Message, Plan, Question, Suspended } from '../backend.js';
+import { NotFound, StoreError, WorkerError } from '../errors.js';
 import { Unreadable, decode, farNumber, mayHaveFar } from '../values/decode.js';
 import { type Identity, positionsOf } from '../work/context.js';
 import type { Described } from '../work/describe.js';
@@ -11,6 +11,8 @@ import { type Connection, pause } from './connection.js';
 const CLAIM_WAIT_MS = 20_000;
 // Jobs of one claim and outcomes of one report at most.
 const CLAIM_JOBS_MAX = 1_000, REPORT_OUTCOMES_MAX = 1_000;
+/** Jobs whose children's outcomes one request asks for at most, and such requests at a time. */
+const FINALIZED_JOBS_MAX = 256, CHILDREN_ASKED_MAX = 8;
 /** The work that is held beyond the free slots, as the time to run it. */
 const WINDOW_MS = 200;
 /** The pause after a claim or a report that failed. Milliseconds. */
@@ -83,6 +85,11 @@ export class RemoteChannel implements Channel {
   private windowJobs = 0;
   private heartbeatEveryMs = 5_000;
   private isReporting = false;
+  /** Requests for the outcomes of children that are under way, and those that wait for their turn. */
+  private asking = 0;
+  private readonly askers: (() => void)[] = [];
+  /** Reports that the server has accepted. They may have made jobs claimable that a claim under way has not seen. */
+  private reportsCount = 0;
   /** Whether an answer has not come that may have named cancelled jobs. The server names each of them once. */
   private hasLostNotices = false;
 
@@ -117,7 +124,19 @@ export class RemoteChannel implements Channel {
     this.stop();
   }
 
-  answer(number: number, places: Uint32Array, durationsUs: Uint32Array, values: string, others: string | null): void {
+  async ask(about: Question, job: string): Promise<string> {
+    const at = this.places.get(job);
+    const worker = (at === undefined ? undefined : this.microBatches.get(at.number)?.[at.place]?.worker) ?? this.worker;
+    const target = `/workers/${worker}/${about}`;
+    const answer = await this.connection.send('POST', target, { body: JSON.stringify({ job }), isRepeatable: true });
+    if (about === 'step') return JSON.stringify((JSON.parse(answer) as { step?: object }).step ?? null);
+    return memberOf(answer, 'outcomes');
+  }
+
+  answer(
+    number: number, places: Uint32Array, durationsUs: Uint32Array, values: string, others: string | null,
+    suspended: readonly Suspended[],
+  ): void {
     const texts = places.length === 0 ? [] : values.slice(1, -1).split('\n,');
     const { failed = [], released = [], returned = [], logs = [] } = (others === null ? {} : JSON.parse(others)) as {
       failed?: { position: number; error: Described; duration_us: number }[];
@@ -138,8 +157,11 @@ export class RemoteChannel implements Channel {
       this.put(number, position, `"error":${JSON.stringify(error)},"duration_ms":${durationUs / 1000}${logged(position)}`);
       this.totals.failed++;
     }
+    for (const { position, durationUs, text } of suspended) {
+      this.put(number, position, `"spawned":${text},"duration_ms":${durationUs / 1000}`);
+    }
     for (const place of [...released, ...returned]) this.put(number, place, '"released":true');
-    this.endedLately += places.length + failed.length;
+    this.endedLately += places.length + failed.length + suspended.length;
     void this.report();
     this.stir();
   }
@@ -220,6 +242,7 @@ export class RemoteChannel implements Channel {
       wait_ms: waitMs,
     });
     let answer: string;
+    const { reportsCount } = this;
     try {
       answer = await this.connection.send('POST', '/claims', { body, waitMs, signal: this.stopping.signal });
     } catch (error) {
@@ -243,7 +266,7 @@ export class RemoteChannel implements Channel {
       this.failure ??= new StoreError(`the server's answer to a claim is not of Gristmill: ${(error as Error).message}; check its address`);
       return false;
     }
-    if (claimed > 0 || !ends) return true;
+    if (claimed > 0 || !ends || this.reportsCount !== reportsCount) return true;
     if (this.places.size > 0) {
       // What runs may submit more.
       await this.waitForStir(this.heartbeatEveryMs);
@@ -272,7 +295,8 @@ export class RemoteChannel implements Channel {
     this.cancel(claimed.cancelled);
     const groups = new Map<string, ClaimedJob[]>();
     for (const job of claimed.jobs) {
-      const name = `${job.kind}\n${job.timeout_ms ?? ''}`;
+      // The children of the jobs of a batch are asked for together.
+      const name = `${job.kind}\n${job.timeout_ms ?? ''}\n${job.memo === undefined ? '' : job.job.split(':', 1)[0]}`;
       const group = groups.get(name);
       if (group === undefined) groups.set(name, [job]);
       else group.push(job);
@@ -283,23 +307,79 @@ export class RemoteChannel implements Channel {
 
   private hand(jobs: ClaimedJob[], worker: number): void {
     const number = this.next++;
-    const kind = this.plan.kinds.findIndex((one) => one.kind === jobs[0]!.kind);
     this.microBatches.set(number, jobs.map((job) => ({ worker, job })));
     jobs.forEach((job, place) => this.places.set(job.job, { number, place }));
     for (const [earlier, held] of this.microBatches) {
       if (held.every((one) => one === undefined)) this.microBatches.delete(earlier);
     }
+    if (jobs[0]!.memo === undefined) this.begin(number, jobs, jobs.map((job) => job.payload), false);
+    else void this.finalize(number, jobs, worker);
+  }
+
+  private begin(number: number, jobs: readonly ClaimedJob[], values: unknown[], isFinalizing: boolean): void {
+    const { kind, timeout_ms: timeoutMs = 0 } = jobs[0]!;
     this.push({
       what: 'run',
       number,
-      kind,
+      kind: this.plan.kinds.findIndex((one) => one.kind === kind),
       count: jobs.length,
-      values: jobs.map((job) => job.memo === undefined ? job.payload : new Unreadable(
-        new InvalidValue('the children of this job have ended, and its handler cannot finalize: run it as a script', 'memo'),
-      )),
+      values,
+      isFinalizing,
       identities: jobs.map(identityOf),
-      timeoutMs: jobs[0]!.timeout_ms ?? 0,
+      timeoutMs,
     });
+  }
+
+  /** Begins jobs of one batch whose children have ended, once their outcomes are known. Without them, the jobs go back. */
+  private async finalize(number: number, jobs: readonly ClaimedJob[], worker: number): Promise<void> {
+    if (this.asking < CHILDREN_ASKED_MAX) this.asking++;
+    else await new Promise<void>((resolve) => this.askers.push(resolve));
+    try {
+      const values: unknown[] = [];
+      for (let at = 0; at < jobs.length; at += FINALIZED_JOBS_MAX) {
+        const some = jobs.slice(at, at + FINALIZED_JOBS_MAX);
+        const children = await this.childrenOf(some, worker);
+        some.forEach((job, at) => {
+          const outcomes = children[at];
+          values.push(job.payload instanceof Unreadable || outcomes instanceof Unreadable
+            ? (outcomes instanceof Unreadable ? outcomes : job.payload)
+            : [job.payload, job.memo, outcomes]);
+        });
+      }
+      if (!this.stopping.signal.aborted) {
+        this.begin(number, jobs, values, true);
+        return;
+      }
+    } catch (error) {
+      if (!isPassing(error) && !(error instanceof NotFound)) this.fail(0, `outcomes of children: ${(error as Error).message}`);
+    } finally {
+      // The next one has the turn of this one.
+      const next = this.askers.shift();
+      if (next === undefined) this.asking--;
+      else next();
+    }
+    jobs.forEach((_, place) => this.put(number, place, '"released":true'));
+    void this.report();
+    this.stir();
+  }
+
+  /** The outcomes of the children of each of these jobs of one batch. */
+  private async childrenOf(jobs: readonly ClaimedJob[], worker: number): Promise<unknown[]> {
+    const [batch] = jobs[0]!.job.split(':', 1);
+    // The answer has the order of the positions.
+    const positions = jobs.map(({ job }) => Number(job.slice(batch!.length + 1)));
+    const sorted = [...positions].sort((left, right) => left - right);
+    const body = `{"batch":${batch},"positions":"${sorted.join(',')}"}`;
+    const answer = await this.connection.send('POST', `/workers/${worker}/children`, { body, isRepeatable: true });
+    const { children } = decode(answer, 'children', 'bigint', true) as { children: unknown[] };
+    if (mayHaveFar(answer)) {
+      const plain = JSON.parse(answer) as { children: unknown[] };
+      plain.children.forEach((outcomes, at) => {
+        const refusal = farNumber(outcomes, 'outcomes');
+        if (refusal !== null) children[at] = new Unreadable(refusal);
+      });
+    }
+    return positions.map((position) => children[sorted.indexOf(position)]);
   }
 
   private cancel(jobs: readonly string[]): void {
@@ -325,6 +405,7 @@ export class RemoteChannel implements Channel {
       try {
         const answer = await this.connection.send('POST', '/reports', { body, isRepeatable: true });
         this.cancel((JSON.parse(answer) as { cancelled: string[] }).cancelled);
+        this.reportsCount++;
         failingSince = null;
         outcomesMax = REPORT_OUTCOMES_MAX;
       } catch (error) {
@@ -389,6 +470,13 @@ export class RemoteChannel implements Channel {
       if (state !== 'running') this.cancel([job]);
     }
   }
+}
+
+/** The JSON of the only member of an object, with all digits of its numbers. */
+function memberOf(answer: string, name: string): string {
+  const found = new RegExp(`^\\s*{\\s*"${name}"\\s*:\\s*(.*)}\\s*$`, 's').exec(answer);
+  if (found === null) throw new StoreError('the server\'s answer to a question is not of Gristmill; check its address');
+  return found[1]!;
 }
 
 /** The outcomes of one report: at most so many, and not too long together. */

@@ -141,7 +141,7 @@ export class Connection {
 
   private open(method: string, target: string, request: Request, answerMs: number | null): Promise<Response> {
     const { body, signal } = request;
-    const limit = answerMs === null ? [] : [AbortSignal.timeout(answerMs)];
+    const limit = answerMs === null ? [] : [AbortSignal.timeout(Math.ceil(answerMs))];
     const signals = signal === undefined ? limit : [...limit, signal];
     return fetch(`${this.baseUrl}${BASE}${target}`, {
       method,

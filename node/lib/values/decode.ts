@@ -4,7 +4,8 @@ import { InvalidValue } from '../errors.js';
 import { type BigInts, encode, within } from './encode.js';
 
 // Texts that may have such numbers are read number by number; all others are read as they come.
-const MAY_BE_INEXACT = /(?:^|[[,:\s-])\d{16}|\d{309}|\d[eE]\+?\d{3}/;
+/** @internal */
+export const MAY_BE_INEXACT = /(?:^|[[,:\s-])\d{16}|\d{309}|\d[eE]\+?\d{3}/;
 
 interface Token { readonly text: string; readonly at: number }
 
@@ -14,8 +15,11 @@ function* tokens(text: string): Generator<Token> {
   for (let found; (found = token.exec(text)) !== null;) yield { text: found[0], at: found.index };
 }
 
+/** The name of a value in errors, or those of the parts of a list. @internal */
+export type What = string | readonly string[];
+
 /** Where in a value a number lies, such as `payload.ids[3]`. */
-function placeOf(text: string, at: number, what: string): string {
+function placeOf(text: string, at: number, what: What): string {
   const path: (string | number)[] = [];
   let last = '';
   for (const token of tokens(text)) {
@@ -28,10 +32,11 @@ function placeOf(text: string, at: number, what: string): string {
     else if (token.text === ',' && typeof top === 'number') path[path.length - 1] = top + 1;
     last = token.text;
   }
-  return path.reduce<string>(within, what).slice(0, 200);
+  const [root, ...rest] = typeof what === 'string' ? [what, ...path] : [what[path[0] as number]!, ...path.slice(1)];
+  return rest.reduce<string>(within, root as string).slice(0, 200);
 }
 
-function refused(text: string, token: Token, what: string, reason: string): InvalidValue {
+function refused(text: string, token: Token, what: What, reason: string): InvalidValue {
   const digits = token.text.length > 60 ? `${token.text.slice(0, 60)}…` : token.text;
   const path = placeOf(text, token.at, what);
   return new InvalidValue(`${path} is ${digits}, ${reason}`, path);
@@ -44,7 +49,7 @@ const toBigInt = (_: string, part: unknown) => (
 );
 
 /** One value, whose numbers are looked at one by one. */
-function decodeExactly(text: string, what: string, bigints: BigInts, hasFar: boolean): unknown {
+function decodeExactly(text: string, what: What, bigints: BigInts, hasFar: boolean): unknown {
   const marked: string[] = [];
   let from = 0;
   for (const token of tokens(text)) {
@@ -75,7 +80,7 @@ function decodeExactly(text: string, what: string, bigints: BigInts, hasFar: boo
  * The value of a JSON text. `what` names it in errors. With `hasFar`, numbers beyond the largest one are texts instead of an error.
  * @internal
  */
-export function decode(text: string, what: string, bigints: BigInts, hasFar = false): unknown {
+export function decode(text: string, what: What, bigints: BigInts, hasFar = false): unknown {
   return MAY_BE_INEXACT.test(text) ? decodeExactly(text, what, bigints, hasFar) : JSON.parse(text);
 }
 
@@ -105,7 +110,7 @@ export class Unreadable {
 }
 
 /** The values of a packed array, in which each item is on a line. @internal */
-export function decodePacked(text: string, what: string, bigints: BigInts): unknown[] {
+export function decodePacked(text: string, what: What, bigints: BigInts): unknown[] {
   if (!MAY_BE_INEXACT.test(text)) return JSON.parse(text) as unknown[];
   return text.slice(1, -1).split('\n,').map((item) => {
     try {
@@ -117,12 +122,12 @@ export function decodePacked(text: string, what: string, bigints: BigInts): unkn
 }
 
 /** Values that were read with BigInts, as an application wants them. @internal */
-export function withRule(values: unknown[], what: string, bigints: BigInts): unknown[] {
+export function withRule(values: unknown[], what: What, bigints: BigInts): unknown[] {
   if (bigints === 'bigint') return values;
   return values.map((value) => {
     if (value instanceof Unreadable) return value;
     try {
-      return decode(encode(value, what, 'bigint'), what, bigints);
+      return decode(encode(value, 'value', 'bigint'), what, bigints);
     } catch (error) {
       return new Unreadable(error as Error);
     }

@@ -66,11 +66,13 @@ function look(value: unknown, isExact: boolean, depth: number): number {
   }
 }
 
-/** The UTF-8 of a result, at most. */
-const RESULT_BYTES_MAX = 16 << 20;
+/** The UTF-8 of a result, at most. @internal */
+export const RESULT_BYTES_MAX = 16 << 20;
 
-/** The bytes of UTF-8. A text that is too short for the limit is not measured. */
-const bytesOf = (text: string): number => (3 * text.length <= RESULT_BYTES_MAX ? text.length : new TextEncoder().encode(text).length);
+/** The bytes of UTF-8. A text that is too short for the limit is not measured. @internal */
+export const bytesOf = (text: string): number => (
+  3 * text.length <= RESULT_BYTES_MAX ? text.length : new TextEncoder().encode(text).length
+);
 
 /** The JSON of a handler's result. @internal */
 export function encodeResult(value: unknown, bigints: BigInts): string {

@@ -1,6 +1,7 @@
 // A process of a pool: it runs the function that a module exports, for one job after the other.
 
-import { InvalidValue } from '../errors.js';
+import type { Question } from '../backend.js';
+import { InvalidValue, StoreError } from '../errors.js';
 import type { Builtins } from '../platform.js';
 import { type BigInts, encodeResult } from '../values/encode.js';
 import { type JobSource, JobContext, LOG_CHARACTERS_MAX } from './context.js';
@@ -72,10 +73,24 @@ loading.catch(() => {});
 
 let current: ProcessJob | null = null;
 
+/** Questions that are not answered. */
+const asked = new Map<number, (answer: NonNullable<ToProcess['answer']>) => void>();
+let questions = 0;
+
+async function ask(number: number, about: Question): Promise<unknown> {
+  const question = ++questions;
+  const answered = new Promise<NonNullable<ToProcess['answer']>>((resolve) => asked.set(question, resolve));
+  tell(number, { question: { number: question, about } });
+  const { value, problem } = await answered;
+  if (problem !== undefined) throw new StoreError(problem);
+  return value;
+}
+
 async function run({ number, identity, payload }: NonNullable<ToProcess['run']>): Promise<void> {
   const source: JobSource = {
     identities: () => [identity],
     progress: (_, progress) => tell(number, { progress }),
+    ask: (_, about) => ask(number, about),
   };
   const job = new ProcessJob(number, source);
   current = job;
@@ -102,8 +117,12 @@ async function run({ number, identity, payload }: NonNullable<ToProcess['run']>)
   }
 }
 
-process.on('message', ({ run: asked, abort }) => {
-  if (asked !== undefined) void run(asked);
+process.on('message', ({ run: job, abort, answer }) => {
+  if (job !== undefined) void run(job);
+  if (answer !== undefined) {
+    asked.get(answer.question)?.(answer);
+    asked.delete(answer.question);
+  }
   if (abort !== undefined) current?.abort(Object.assign(new Error(abort.message), { name: abort.name }));
 });
 process.on('disconnect', () => process.exit(0));

@@ -1,5 +1,6 @@
 // A job as its handler sees it.
 
+import type { Question } from '../backend.js';
 import { encode } from '../values/encode.js';
 import { clean } from './describe.js';
 
@@ -25,6 +26,29 @@ export interface JobSource {
   identities(): readonly Identity[];
   /** @internal */
   progress(place: number, progress: string): void;
+  /** @internal */
+  ask(place: number, about: Question): Promise<unknown>;
+}
+
+/** The place of a job in the flow that began it. */
+export interface StepPlace {
+  /** The id of the flow, its name and its version. */
+  readonly id: string;
+  readonly name: string;
+  readonly version: string | null;
+  /** The name of the step, and its key. */
+  readonly step: string | null;
+  readonly key: string | null;
+  /** The number of the job in a map. */
+  readonly item: number | null;
+}
+
+/** How a job ended: with a value, or in another state, perhaps with an error. */
+export interface Outcome<Value = unknown> {
+  readonly job: string;
+  readonly state: 'completed' | 'dead' | 'cancelled' | 'expired';
+  readonly value?: Value;
+  readonly error?: { readonly type: string; readonly message: string; readonly traceback?: string };
 }
 
 /** The job that runs. */
@@ -104,6 +128,17 @@ export class JobContext<Source extends JobSource = JobSource> {
   get signal(): AbortSignal {
     this.controller ??= new AbortController();
     return this.controller.signal;
+  }
+
+  /** The flow that began the job as a step; null for other jobs. It is read from the store. */
+  async flow(): Promise<StepPlace | null> {
+    const known = await this.microBatch.ask(this.place, 'step') as Partial<StepPlace> | null;
+    return known === null ? null : Object.freeze({ version: null, step: null, key: null, item: null, ...known } as StepPlace);
+  }
+
+  /** The outcomes of the jobs for which the job waited (`after`), at most 16 MiB. They are read from the store. */
+  async prerequisites(): Promise<Outcome[]> {
+    return await this.microBatch.ask(this.place, 'prerequisites') as Outcome[];
   }
 
   /** Tells how far the job is. It may be called as often as the job likes. */

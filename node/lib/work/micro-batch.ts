@@ -1,8 +1,8 @@
 // Jobs that came together, and their outcomes on the way back.
 
-import type { Channel, Message } from '../backend.js';
+import type { Channel, Message, Question, Suspended } from '../backend.js';
 import { type BigInts } from '../values/encode.js';
-import { decodePacked, withRule } from '../values/decode.js';
+import { type What, decode, decodePacked, withRule } from '../values/decode.js';
 import { type Identity, type JobContext, identitiesOf } from './context.js';
 import type { Described } from './describe.js';
 
@@ -16,6 +16,9 @@ interface Others {
 /** The longest duration that the store holds: longer attempts have this one. */
 const DURATION_US_MAX = 0xffffffff;
 
+/** The parts of the payload of a job that finalizes. */
+const OF_FINALIZING = ['payload', 'memo', 'outcomes'];
+
 const microseconds = (durationMs: number): number => Math.min(DURATION_US_MAX, Math.round(durationMs * 1000));
 
 /** The jobs of one message, by their places. @internal */
@@ -24,6 +27,8 @@ export class MicroBatch {
   readonly count: number;
   readonly payloads: unknown[];
   readonly timeoutMs: number;
+  /** Whether a payload is a list of the payload, the memo and the outcomes of the children, or a text that refuses the job. */
+  readonly isFinalizing: boolean;
   /** The first job that has not begun. */
   next = 0;
   /** The jobs that run, by place. */
@@ -39,14 +44,17 @@ export class MicroBatch {
   private values: string[] = [];
   private isSorted = true;
   private others: Others | null = null;
+  private suspended: Suspended[] = [];
 
-  constructor(private readonly channel: Channel, message: Message, bigints: BigInts) {
+  constructor(private readonly channel: Channel, message: Message, private readonly bigints: BigInts) {
     this.number = message.number;
     this.count = message.count;
     this.left = message.count;
+    this.isFinalizing = message.isFinalizing ?? false;
+    const what: What = this.isFinalizing ? OF_FINALIZING : 'payload';
     this.payloads = message.values === undefined
-      ? decodePacked(message.payloads ?? '[]', 'payload', bigints)
-      : withRule(message.values, 'payload', bigints);
+      ? decodePacked(message.payloads ?? '[]', what, bigints)
+      : withRule(message.values, what, bigints);
     this.timeoutMs = message.timeoutMs ?? 0;
     this.identity = message.identities ?? message.identity ?? '';
   }
@@ -66,6 +74,11 @@ export class MicroBatch {
     this.channel.progress(this.number, place, progress);
   }
 
+  async ask(place: number, about: Question): Promise<unknown> {
+    const answer = await this.channel.ask(about, this.identities()[place]!.id);
+    return decode(answer, about, this.bigints);
+  }
+
   complete(place: number, value: string, durationMs: number): void {
     this.left--;
     const { places } = this;
@@ -73,6 +86,12 @@ export class MicroBatch {
     places.push(place);
     this.durationsUs.push(microseconds(durationMs));
     this.values.push(value);
+  }
+
+  /** The job is a flow that waits. */
+  suspend(place: number, text: string, durationMs: number): void {
+    this.left--;
+    this.suspended.push({ position: place, durationUs: microseconds(durationMs), text });
   }
 
   private get rest(): Others {
@@ -103,8 +122,8 @@ export class MicroBatch {
   flush(): void {
     this.isDirty = false;
     let { places, durationsUs, values } = this;
-    const { others } = this;
-    if (places.length === 0 && others === null) return;
+    const { others, suspended } = this;
+    if (places.length === 0 && others === null && suspended.length === 0) return;
     if (!this.isSorted) {
       const order = places.map((_, at) => at).sort((left, right) => places[left]! - places[right]!);
       const [ofPlaces, ofDurations, ofValues] = [places, durationsUs, values];
@@ -117,9 +136,11 @@ export class MicroBatch {
     this.values = [];
     this.isSorted = true;
     this.others = null;
+    this.suspended = [];
     const packed = `[${values.join('\n,')}]`;
     const answer = (others: Others | null): void => this.channel.answer(
       this.number, Uint32Array.from(places), Uint32Array.from(durationsUs), packed, others === null ? null : JSON.stringify(others),
+      suspended,
     );
     try {
       answer(others);

@@ -1,8 +1,9 @@
 // WarmProcess processes that run the handler of one job, which a module exports: one job at a time in each.
 
+import type { Question } from '../backend.js';
 import { GristmillError, InvalidValue, shown } from '../errors.js';
 import { wholeNumber } from '../options.js';
-import type { Builtins, Fork } from '../platform.js';
+import { type Builtins, type Fork, builtinModule } from '../platform.js';
 import type { BigInts } from '../values/encode.js';
 import type { Identity, JobContext } from './context.js';
 import { type Described, DescribedError } from './describe.js';
@@ -22,6 +23,8 @@ export interface ModuleOptions {
 /** A message to a process. @internal */
 export interface ToProcess {
   run?: { number: number; identity: Identity; payload: unknown };
+  /** The answer to the question with this number. */
+  answer?: { question: number; value?: unknown; problem?: string };
   abort?: { name: string; message: string };
 }
 
@@ -33,6 +36,8 @@ export interface FromProcess {
   hasBegun?: boolean;
   log?: string;
   progress?: string;
+  /** What the job asks about itself. */
+  question?: { number: number; about: Question };
   /** The value as JSON: the job has completed. */
   value?: string;
   /** The job has failed. */
@@ -54,15 +59,15 @@ const HAS_VALUE = /^(--eval|--print|-[ep]+|--input-type|--inspect-port|--watch-p
 interface Runtime {
   pid: number;
   execArgv: readonly string[];
-  getBuiltinModule?<Name extends keyof Builtins>(name: Name): Builtins[Name];
   on(event: 'exit', listener: () => void): unknown;
 }
 
 const runtime = (globalThis as { process?: Runtime }).process;
 
 function builtin<Name extends keyof Builtins>(name: Name): Builtins[Name] {
-  if (runtime?.getBuiltinModule === undefined) throw new GristmillError('`module` needs Node 20.16 or newer: give a function instead');
-  return runtime.getBuiltinModule(name);
+  const found = builtinModule(name);
+  if (found === undefined) throw new GristmillError('`module` needs Node 20.16 or newer: give a function instead');
+  return found;
 }
 
 /** The processes that this one started. A handler that computes gets no message that this process ends. */
@@ -242,6 +247,7 @@ class WarmProcess {
           fail(error);
           return;
         }
+        if (told.question !== undefined) void this.answer(told.question, job);
         if (told.value === undefined && told.error === undefined) return;
         settle();
         if (told.isLast === true) this.kill();
@@ -263,6 +269,14 @@ class WarmProcess {
         reject(error as Error);
       }
     });
+  }
+
+  private async answer({ number, about }: NonNullable<FromProcess['question']>, job: JobContext<MicroBatch>): Promise<void> {
+    try {
+      this.send({ answer: { question: number, value: await job.microBatch.ask(job.place, about) } });
+    } catch (error) {
+      this.send({ answer: { question: number, problem: (error as Error).message } });
+    }
   }
 
   private send(message: ToProcess): void {

@@ -1,9 +1,10 @@
 // Runs the jobs of one kind in the event loop: at most so many at once, in the order in which they came.
 
 import type { Channel, Message } from '../backend.js';
-import { TIMER_MS_MAX } from '../errors.js';
+import { InvalidValue, TIMER_MS_MAX } from '../errors.js';
+import { Suspension } from '../flow/engine.js';
 import { Unreadable } from '../values/decode.js';
-import { type BigInts, encodeResult } from '../values/encode.js';
+import { type BigInts, bytesOf, encodeResult, RESULT_BYTES_MAX } from '../values/encode.js';
 import { JobContext } from './context.js';
 import { describe } from './describe.js';
 import { MicroBatch } from './micro-batch.js';
@@ -21,6 +22,8 @@ export interface KindSpec {
   kind: string;
   concurrency: number;
   entry: Entry;
+  /** Runs a job on whose children have ended: with its payload, its memo and their outcomes. */
+  resume?: (parts: readonly [payload: unknown, memo: unknown, outcomes: unknown], job: JobContext<MicroBatch>) => unknown;
   /**
    * Whether the handler runs in processes of its own. It tells when a job begins there, and jobs that are given up end soon, because
    * their processes are killed.
@@ -159,7 +162,7 @@ export class Runner {
     let value: unknown, promised: Promise<unknown> | null = null;
     try {
       if (payload instanceof Unreadable) throw payload.error;
-      value = this.spec.entry(payload, job);
+      value = microBatch.isFinalizing ? this.resume(payload, job) : this.spec.entry(payload, job);
       // A thenable of another library may throw, or settle twice.
       if (isThenable(value)) promised = Promise.resolve(value);
     } catch (error) {
@@ -178,6 +181,14 @@ export class Runner {
       else this.limit(job, timeoutMs);
     }
     promised.then((value) => this.end(job, value, false), (error: unknown) => this.end(job, error, true));
+  }
+
+  private resume(parts: unknown, job: JobContext<MicroBatch>): unknown {
+    if (typeof parts === 'string') throw new InvalidValue(parts, 'outcomes');
+    const { resume, kind } = this.spec;
+    if (resume !== undefined) return resume(parts as [unknown, unknown, unknown], job);
+    const reason = `the children of this job have ended, and the handler of \`${kind}\` cannot go on after them`;
+    throw new InvalidValue(`${reason}: run it as a flow or a script`, 'memo');
   }
 
   private limit(job: JobContext<MicroBatch>, timeoutMs: number): void {
@@ -214,6 +225,10 @@ export class Runner {
   }
 
   private settle(job: JobContext<MicroBatch>, value: unknown): void {
+    if (value instanceof Suspension) {
+      this.suspend(job, value.text);
+      return;
+    }
     let text: string;
     try {
       text = value instanceof Encoded ? value.text : encodeResult(value, this.bigints);
@@ -225,6 +240,19 @@ export class Runner {
     const { microBatch, place } = job;
     if (job.logged !== '') microBatch.log(place, job.logged);
     microBatch.complete(place, text, performance.now() - job.begunAt);
+    this.note(microBatch);
+  }
+
+  private suspend(job: JobContext<MicroBatch>, text: string): void {
+    const bytes = bytesOf(text);
+    if (bytes > RESULT_BYTES_MAX) {
+      const begun = `the flow begins steps of ${bytes} bytes at once, and ${RESULT_BYTES_MAX} are the most`;
+      this.settleError(job, new InvalidValue(`${begun}: await some of them first, or give references, such as paths`, 'payload'));
+      return;
+    }
+    job.isAnswered = true;
+    const { microBatch, place } = job;
+    microBatch.suspend(place, text, performance.now() - job.begunAt);
     this.note(microBatch);
   }
 

@@ -63,3 +63,6 @@ export const known = (_, job) => ({ id: job.id, attempt: job.attempt, queue: job
 export const map = () => ({ found: new Map() });
 export const large = (number) => BigInt(number) + 1n;
 export const constant = 1;
+
+/** What a job learns of its flow, and of the jobs for which it waited. */
+export const asked = async (_, job) => ({ flow: await job.flow(), prerequisites: await job.prerequisites() });
