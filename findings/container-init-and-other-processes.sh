@@ -32,13 +32,13 @@ try() { # NAME READY COMMAND...
   shift 2
   : >log
   unshare --pid --fork --kill-child "$@" & namespace=$!
-  for _ in $(seq 200); do [ "$(grep -c ready log)" -ge "$ready" ] && break; sleep 0.05; done
+  for _ in $(seq 600); do [ "$(grep -c ready log)" -ge "$ready" ] && break; sleep 0.05; done
   first=$(cat "/proc/$namespace/task/$namespace/children")
   kill -TERM $first
   wait $namespace || true
   echo "$name: $(grep -v ready log | sort | paste -sd, || true)"
 }
-three='setsid python3 program.py session 1 & python3 program.py sibling 1 & exec python3 program.py child 0.3'
+three='setsid python3 program.py session 20 & python3 program.py sibling 20 & exec python3 program.py child 0.3'
 {
   try "no init" 3 sh -c "$three"
   try "tini" 3 root/usr/bin/tini -- sh -c "$three"

@@ -3,7 +3,7 @@
 # Truth: six of 19 libraries take the 13th only if it is that day of the week (node-cron, APScheduler, celery, crontab, Rust cron, Spring);
 # Quartz refuses it; the others take both. Which day 5 is differs too: see cron-weekday-one.
 # Version and date: as pinned in cron/ask, 2026-11.
-# Gristmill: either day is enough, as in Vixie cron; `+5` asks for both. docs/scheduling.md has the table.
+# Gristmill: either day is enough, as in Vixie cron; `+5` asks for both (docs/scheduling.md has the table).
 set -euo pipefail
 cd "$(dirname "$0")"
 cron/ask '0 0 13 * 5' UTC 2026-01-01T00:00:00Z 3 | tee /dev/stderr | diff - <(cat <<'SEEN'

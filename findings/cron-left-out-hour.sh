@@ -3,7 +3,7 @@
 # Truth: robfig/cron, gronx, node-cron, Rust cron, Spring, Quartz and cron-utils leave that day out; npm cron, both croners, croniter and
 # cronsim run at 03:00 (01:00Z); cron-parser, node-schedule, APScheduler, celery, crontab and cronexpr at 03:30 (01:30Z).
 # Version and date: as pinned in cron/ask, 2026-11.
-# Gristmill: at 03:00, the first moment after the hour that is left out.
+# Gristmill: at 03:00, the first moment after the hour that is left out (docs/scheduling.md).
 set -euo pipefail
 cd "$(dirname "$0")"
 cron/ask '30 2 * * *' Europe/Berlin 2026-03-28T12:00:00Z 2 | tee /dev/stderr | diff - <(cat <<'SEEN'

@@ -3,7 +3,7 @@
 # Truth: croniter, APScheduler, robfig/cron, Rust cron and Spring run it twice; node-cron, cronexpr, gronx
 # and Quartz run it the second time.
 # Version and date: as pinned in cron/ask, 2026-11.
-# Gristmill: once, the first time.
+# Gristmill: once, the first time (docs/scheduling.md).
 set -euo pipefail
 cd "$(dirname "$0")"
 cron/ask '30 2 * * *' Europe/Berlin 2026-10-24T12:00:00Z 2 | tee /dev/stderr | diff - <(cat <<'SEEN'

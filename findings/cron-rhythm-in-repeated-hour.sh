@@ -3,7 +3,7 @@
 # Truth: node-cron, cronexpr, gronx and Quartz pause for an hour before the change, and celery and crontab after it; Rust
 # cron yields moments out of their order (00:00Z, 01:00Z, 00:30Z, 01:30Z).
 # Version and date: as pinned in cron/ask, 2026-11.
-# Gristmill: every half hour, in both hours.
+# Gristmill: every half hour, in both hours (docs/scheduling.md).
 set -euo pipefail
 cd "$(dirname "$0")"
 cron/ask '*/30 * * * *' Europe/Berlin 2026-10-24T23:59:00Z 5 | tee /dev/stderr | diff - <(cat <<'SEEN'

@@ -3,7 +3,7 @@
 # Truth: cronsim and gronx, as Vixie cron itself, look at the first character: a field of days that begins with a star needs both to match,
 # so it means Mondays on odd days. Ten others of those that take one of two mean each odd day and each Monday.
 # Version and date: as pinned in cron/ask, 2026-11.
-# Gristmill: either day is enough, unless a field is `*` or `?` alone.
+# Gristmill: either day is enough, unless a field is `*` or `?` alone (docs/scheduling.md).
 set -euo pipefail
 cd "$(dirname "$0")"
 cron/ask '0 0 */2 * 1' UTC 2026-01-01T00:00:00Z 3 | tee /dev/stderr | diff - <(cat <<'SEEN'

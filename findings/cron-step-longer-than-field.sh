@@ -2,7 +2,7 @@
 # Guess: `*/90 * * * *` means every 90 minutes, or is an error.
 # Truth: it means each hour in eleven of 19 libraries, without a word, since only minute 0 matches.
 # Version and date: as pinned in cron/ask, 2026-11.
-# Gristmill: an error that names the interval to use, `--every 90m`.
+# Gristmill: an error that names the interval to use, `--every 90m` (docs/scheduling.md).
 set -euo pipefail
 cd "$(dirname "$0")"
 cron/ask '*/90 * * * *' UTC 2026-01-01T00:00:00Z 2 | tee /dev/stderr | diff - <(cat <<'SEEN'

@@ -2,7 +2,7 @@
 # Guess: `0 0 * * 1` is Monday.
 # Truth: it is Sunday in Quartz, Rust cron and saffron, and Tuesday in APScheduler; so an expression that is moved runs on another day.
 # Version and date: as pinned in cron/ask, 2026-11.
-# Gristmill: 0 and 7 are Sunday, 1 is Monday; names (`mon`) are safe everywhere.
+# Gristmill: 0 and 7 are Sunday, 1 is Monday; names (`mon`) are safe everywhere (docs/scheduling.md).
 set -euo pipefail
 cd "$(dirname "$0")"
 cron/ask '0 0 * * 1' UTC 2026-01-01T00:00:00Z 1 | tee /dev/stderr | diff - <(cat <<'SEEN'

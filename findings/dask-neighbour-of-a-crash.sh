@@ -3,7 +3,7 @@
 # Truth: `retries` counts exceptions alone. The task starts four times, and each time ends the worker that also runs its neighbour. The
 # neighbour, which did nothing wrong, counts the same four deaths and fails with KilledWorker too.
 # Version and date: distributed 2026.8.0, 2026-11.
-# Gristmill: finds the job that crashed its process and charges it alone; a crash is an attempt (docs/scripts.md).
+# Gristmill: finds the job that crashed its process and charges it alone; a crash is an attempt (docs/guarantees.md).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -22,7 +22,7 @@ def crashes():
     os._exit(1)
 def works():
     note("works")
-    time.sleep(2)
+    time.sleep(20)
     return "done"
 if __name__ == "__main__":
     from distributed import Client, LocalCluster

@@ -3,7 +3,8 @@
 # Truth: DBOS makes the version of an application from the text of its workflows, comments included, and goes on with flows of its own
 # version alone: after the edit, the flow stays PENDING, without a word. Each flow that waits in `recv` holds a thread: 300 need 300.
 # Version and date: dbos 3.4.0 (PyPI) on SQLite, 2026-11.
-# Gristmill: a flow without `version` goes on with the code that there is, and fails where its steps differ; one that waits is a row.
+# Gristmill: a flow without `version` goes on with the code that there is, and fails where its steps differ; one that waits is a row
+# (docs/flows.md).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

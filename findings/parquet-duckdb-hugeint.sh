@@ -2,7 +2,7 @@
 # Guess: COPY … TO of a HUGEINT keeps its digits, or refuses them.
 # Truth: DuckDB writes HUGEINT (as sum() of integers returns) as DOUBLE: 9007199254740993 comes back as 9007199254740992.
 # Version and date: duckdb 2.0.1, 2026-11.
-# Gristmill: reads the number that the file has; cast to DECIMAL(38, 0) or BIGINT before COPY.
+# Gristmill: reads the number that the file has; cast to DECIMAL(38, 0) or BIGINT before COPY (docs/scripts.md).
 set -euo pipefail
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"; "$folder/venv/bin/pip" install -q duckdb==2.0.1

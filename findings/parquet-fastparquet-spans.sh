@@ -2,7 +2,7 @@
 # Guess: a span of a day that fastparquet writes is a day in every reader.
 # Truth: fastparquet declares spans as times of day. pyarrow reads a day as 00:00, and 25 hours as 01:00, without a word.
 # Version and date: fastparquet 2026.9.0, pyarrow 26.0.1, pandas 3.1.1, 2026-11.
-# Gristmill: writes the hours that the file has: "24:00:00", "25:00:00".
+# Gristmill: writes the hours that the file has: "24:00:00", "25:00:00" (python/tests/test_parquet.py).
 set -euo pipefail
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"; "$folder/venv/bin/pip" install -q pyarrow==26.0.1 fastparquet==2026.9.0 pandas==3.1.1

@@ -2,7 +2,8 @@
 # Guess: pyarrow reads the moment that it wrote, or refuses it.
 # Truth: moments of 96 bits (INT96, Spark's old form) outside 1677 to 2262 come back as others: the end of 9999 as 1816-03-30.
 # Version and date: pyarrow 26.0.1, 2026-11.
-# Gristmill: reads such a column as microseconds (coerce_int96_timestamp_unit) wherever nanoseconds cannot hold it.
+# Gristmill: reads such a column as microseconds (coerce_int96_timestamp_unit) wherever nanoseconds cannot hold it
+# (python/tests/test_parquet.py).
 set -euo pipefail
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"; "$folder/venv/bin/pip" install -q pyarrow==26.0.1

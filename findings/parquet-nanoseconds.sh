@@ -3,7 +3,7 @@
 # Truth: without pandas, a row is a datetime if it has whole microseconds, and an error for the whole batch if not; where pandas is
 # installed, every row is a pandas.Timestamp. Spans likewise: timedelta ("1 day, 0:00:00") or pandas.Timedelta ("1 days 00:00:00").
 # Version and date: pyarrow 26.0.1, pandas 3.1.1, 2026-11.
-# Gristmill: reads the physical numbers and writes the texts itself.
+# Gristmill: reads the physical numbers and writes the texts itself (python/tests/test_parquet.py).
 set -euo pipefail
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"; "$folder/venv/bin/pip" install -q pyarrow==26.0.1

@@ -5,7 +5,7 @@
 # pdfminer.six leaves out all words of that font without a warning, and pypdf puts a NUL before each of their letters. PDFium reads
 # them, as Poppler does.
 # Version and date: as pinned below, 2026-11; WeasyPrint needs Pango (package libpango-1.0-0 and libpangoft2-1.0-0).
-# Gristmill: reads PDF files by Poppler's pdftotext, and names a file without text.
+# Gristmill: reads PDF files by Poppler's pdftotext, and names a file without text (docs/memory.md).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Guess:    Pgpool-II's configuration looks like PostgreSQL's, so an unknown setting stops its start, as there.
-# Truth:    It starts without a word and takes its default: with `unix_socket_directories` (PostgreSQL's name, and Pgpool-II's from
-#           4.4 on) instead of 4.3's `socket_dir`, it listens in /var/run/postgresql, where nobody looks for it.
-# Version:  Pgpool-II 4.3.5 of Debian 12, 2026-11-27.
-# Here:     `make test-poolers` names `socket_dir`. docs/operations.md says which settings of poolers matter.
+# Guess: Pgpool-II's configuration looks like PostgreSQL's, so an unknown setting stops its start, as there.
+# Truth: It starts without a word and takes its default: with `unix_socket_directories` (PostgreSQL's name, and Pgpool-II's from
+# 4.4 on) instead of 4.3's `socket_dir`, it listens in /var/run/postgresql, where nobody looks for it.
+# Version and date: Pgpool-II 4.3.5 of Debian 12, 2026-11-27.
+# Gristmill: `make test-poolers` names `socket_dir`. docs/operations.md says which settings of poolers matter.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'kill -INT "$pooler" 2>/dev/null || true; wait "$pooler" 2>/dev/null || true; rm -rf "$folder"' EXIT
@@ -34,7 +34,7 @@ enable_pool_hba = off
 CONF
 "$program" -n -f settings >log 2>&1 &
 pooler=$!
-for _ in $(seq 100); do grep -q "successfully started" log && break; sleep 0.1; done
+for _ in $(seq 600); do grep -q "successfully started" log && break; sleep 0.1; done
 grep -q "successfully started" log || { cat log; exit 1; }
 echo "it has started; lines of its log that name the unknown settings: $(grep -c 'no_such_setting\|unix_socket_directories' log || true)"
 ! grep -q 'no_such_setting\|unix_socket_directories' log

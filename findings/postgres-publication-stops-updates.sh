@@ -4,7 +4,8 @@
 # Truth: from then on, PostgreSQL refuses each UPDATE and DELETE of a table without a primary key (or other replica identity), also of
 # tables of other programs, and although it has just warned that the publication cannot work at this `wal_level`.
 # Version and date: PostgreSQL 15 (Debian 12), 2026-11.
-# Gristmill: each of its tables has a primary key. `make test-neighbours` runs jobs in a database with such a publication.
+# Gristmill: each of its tables has a primary key. packaging/neighbours/publication.sh runs jobs in a database with such a
+# publication.
 set -euo pipefail
 [ "$(id -u)" = 0 ] || { echo "needs root, to run PostgreSQL as postgres" >&2; exit 2; }
 apt-get install -y -qq --no-install-recommends postgresql >/dev/null 2>&1 || true

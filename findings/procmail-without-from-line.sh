@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Guess:    procmail separates the mails that it appends to a mailbox, so that any program finds as many mails as it delivered.
-# Truth:    It writes no `From ` line before a mail that came without one (as getmail and scripts hand mails over), says nothing, and
-#           ends with 0. Python's `mailbox` finds none of three mails, and formail finds one. `formail | procmail` or `procmail -f-`
-#           adds the line.
-# Version:  procmail 3.22 of Debian 12, Python 3.11, 2026-11-27.
-# Here:     a mailbox without `From ` lines is cut where headers with From, Date and Message-ID stand behind an empty line.
+# Guess: procmail separates the mails that it appends to a mailbox, so that any program finds as many mails as it delivered.
+# Truth: It writes no `From ` line before a mail that came without one (as getmail and scripts hand mails over), says nothing, and
+# ends with 0. Python's `mailbox` finds none of three mails, and formail finds one. `formail | procmail` or `procmail -f-`
+# adds the line.
+# Version and date: procmail 3.22 of Debian 12, Python 3.11, 2026-11-27.
+# Gristmill: a mailbox without `From ` lines is cut where headers with From, Date and Message-ID stand behind an empty line
+# (docs/memory.md).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -24,7 +24,7 @@ signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
 with open("started", "w") as started:
     started.write(str(os.getpid()))
 os.rename("started", "id")
-ends = time.monotonic() + 20
+ends = time.monotonic() + 60
 while not asked and time.monotonic() < ends:
     time.sleep(0.02)
 time.sleep(0.3)
@@ -37,12 +37,12 @@ try() { # NAME COMMAND...
   shift
   rm -f id asked
   "$@" >/dev/null 2>&1 </dev/null & wrapper=$!
-  for _ in $(seq 300); do [ -e id ] && break; sleep 0.05; done
+  for _ in $(seq 1200); do [ -e id ] && break; sleep 0.05; done
   program=$(cat id)
   kill -TERM "$wrapper"
   wait "$wrapper" 2>/dev/null || true
   if [ -e asked ]; then how="passes it on and waits"
-  elif sleep 1; [ -e asked ]; then how="passes it on and does not wait"
+  elif sleep 3; [ -e asked ]; then how="passes it on and does not wait"
   elif kill -0 "$program" 2>/dev/null; then how="dies alone"
   else how="kills the program"; fi
   kill -KILL "$program" 2>/dev/null || true

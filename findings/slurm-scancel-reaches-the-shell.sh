@@ -24,9 +24,9 @@ try() { # NAME LINES
   printf '#!/bin/bash\n%s\n' "$2" >"$folder/job.sh"
   : >"$folder/log"
   id=$(sbatch --parsable --output="$folder/out" "$folder/job.sh")
-  for _ in $(seq 100); do grep -q ready "$folder/log" && break; sleep 0.1; done
+  for _ in $(seq 600); do grep -q ready "$folder/log" && break; sleep 0.1; done
   scancel "$id"
-  for _ in $(seq 200); do squeue -h -j "$id" 2>/dev/null | grep -q . || break; sleep 0.1; done
+  for _ in $(seq 600); do squeue -h -j "$id" 2>/dev/null | grep -q . || break; sleep 0.1; done
   echo "$1: $(grep -v ready "$folder/log" | paste -sd, || true)"
 }
 run="python3 $folder/program.py $folder/log"

@@ -3,7 +3,8 @@
 # Truth: Bun's and sql.js give another number, without a word: 9007199254740993 becomes 9007199254740992. `node:sqlite` of Node and of
 # Deno, and @libsql/client, refuse it with a RangeError, so a query that worked fails at the first large row.
 # Version and date: as pinned below, 2026-11.
-# Gristmill: keeps the digits of payloads as text of JSON; its own ids and times are below 2^53. Scripts have `bigints = true`.
+# Gristmill: keeps the digits of payloads as text of JSON; its own ids and times are below 2^53. Scripts have `bigints = true`
+# (docs/scripts.md).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

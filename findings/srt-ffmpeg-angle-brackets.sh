@@ -3,7 +3,8 @@
 # Truth: it takes `<` before a letter, a blank and a letter, or `/` for a tag up to the next `>`, and rewrites what it took:
 # `a < b & c > d` becomes `a <b> d`, closed by a `</b>` that nobody wrote. The words between are gone, without a warning.
 # Version and date: ffmpeg 5.1 (Debian 12) and 7.0 (PyPI imageio-ffmpeg), 2026-11.
-# Gristmill: its reader takes `<` for a tag only before a letter, a digit or `/`, and keeps these words, so give it the file itself.
+# Gristmill: its reader takes `<` for a tag only before a letter, a digit or `/`, and keeps these words, so give it the file itself
+# (crates/memory/src/source/subtitles.rs).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

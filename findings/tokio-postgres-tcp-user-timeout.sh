@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Guess:    tokio-postgres documents its URLs as "libpq-style", so `tcp_user_timeout=20000` means 20 s in both.
-# Truth:    libpq takes milliseconds and tokio-postgres seconds: the same URL means five and a half hours. libpq's name
-#           `keepalives_count` is refused (it is `keepalives_retries` here), and no variable such as PGHOST or PGSERVICE is read.
-# Version:  tokio-postgres 0.7.18, 2026-11-27; libpq's documentation, section "Parameter Key Words".
-# Here:     Gristmill reads URLs by itself, with libpq's units, names, variables and files (crates/postgres-link/src/settings.rs).
+# Guess: tokio-postgres documents its URLs as "libpq-style", so `tcp_user_timeout=20000` means 20 s in both.
+# Truth: libpq takes milliseconds and tokio-postgres seconds: the same URL means five and a half hours. libpq's name
+# `keepalives_count` is refused (it is `keepalives_retries` here), and no variable such as PGHOST or PGSERVICE is read.
+# Version and date: tokio-postgres 0.7.18, 2026-11-27; libpq's documentation, section "Parameter Key Words".
+# Gristmill: reads URLs by itself, with libpq's units, names, variables and files (docs/fleet.md, and the tests of
+# crates/postgres-link/src/settings.rs).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

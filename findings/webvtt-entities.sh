@@ -3,7 +3,7 @@
 # Truth: pycaption and ttconv decode the entities. webvtt-py (`.text`, which has the tags removed) and pysubs2 (`.plaintext`) give
 # `&lt;` and `&amp;` as they stand, so their words must be decoded once more, and those of the others must not.
 # Version and date: as pinned below, 2026-11.
-# Gristmill: its reader decodes the named entities of the format and those with a number.
+# Gristmill: its reader decodes the named entities of the format and those with a number (crates/memory/src/source/subtitles.rs).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

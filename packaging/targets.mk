@@ -57,6 +57,6 @@ $(PACKAGES)/venv/installed: packaging/requirements/packaging-tests.txt
 	touch $@
 
 .PHONY: test-neighbours
-test-neighbours: ## Gristmill beside Prometheus, OTLP, PgBouncer, a publication, tools of SQLite, Litestream, Slurm and MCP's inspector: [NEIGHBOURS="collector"]
+test-neighbours: ## Gristmill beside Prometheus, OTLP, PgBouncer, a publication, tools of SQLite, Litestream, Slurm, MCP's inspector, generated clients and OpenAI's package: [NEIGHBOURS="collector"]
 	$(CARGO) build --locked --package gristmill
 	GRISTMILL=$(abspath target/debug/gristmill) packaging/neighbours/run $(NEIGHBOURS)

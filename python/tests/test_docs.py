@@ -1,4 +1,4 @@
-"""The examples of docs/python.md and docs/flows.md run, in order, in one folder; and the doctests."""
+"""The examples of docs/python.md, docs/flows.md and docs/llm.md run, in order, in one folder; and the doctests."""
 
 import doctest
 import importlib.util
@@ -19,7 +19,7 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 EXAMPLE = re.compile(r"```python\n# ([\w.]+)(?:, needs (\w+))?\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "least"), [("python.md", 10), ("flows.md", 7)])
+@pytest.mark.parametrize(("page", "least"), [("python.md", 10), ("flows.md", 7), ("llm.md", 4)])
 def test_the_page_is_true(page, least, tmp_path):
     text = (DOCS / page).read_text()
     examples = EXAMPLE.findall(text)

@@ -46,6 +46,7 @@ documents! {
     glossary: "docs/glossary.md",
     guarantees: "docs/guarantees.md",
     http: "docs/http.md",
+    llm: "docs/llm.md",
     memory: "docs/memory.md",
     migrations: "docs/migrations.md",
     operations: "docs/operations.md",
@@ -104,7 +105,9 @@ impl Block {
     /// The name of its file, if its first line names one.
     fn file(&self) -> Option<&str> {
         let first = self.text.lines().next()?;
-        let name = first.strip_prefix("# ").or_else(|| first.strip_prefix("// "))?;
+        let named = first.strip_prefix("# ").or_else(|| first.strip_prefix("// "))?;
+        // `# ask.py, needs openai` names a package that only some tests install.
+        let name = named.split_once(", needs ").map_or(named, |(name, _)| name);
         let (stem, extension) = name.rsplit_once('.')?;
         let is_name = |text: &str| {
             !text.is_empty()
