@@ -458,8 +458,8 @@ impl Run<'_> {
         // A source may move when it is planned. Chunks that are retried are committed under its old name before that.
         let mut is_retrying = self.ingestion.options.retry_failed;
         let failures = self.ingestion.knowledge.source_failures().await?;
+        self.known = KnownSources::of(&*self.ingestion.knowledge, self.ingestion, &failures).await?;
         self.failed_before = failures.into_iter().map(|failure| failure.source).collect();
-        self.known = KnownSources::of(&*self.ingestion.knowledge, self.ingestion).await?;
         if is_retrying {
             let plan = plan::retry_failed(&*self.ingestion.knowledge, &*self.ingestion.extractor).await?;
             for learning in plan {
@@ -478,10 +478,13 @@ impl Run<'_> {
                         Some(input) => {
                             let file = input.file();
                             let name = self.known.name_of(input.name(), file.as_ref()).await;
+                            let place = self.known.place_of(file.as_ref());
                             if self.is_seen(name.as_deref(), file, on_event).await {
                                 continue;
                             }
-                            current = self.take_source(name, input.into_input(), on_event).await?;
+                            current = self
+                                .take_source(name, place, input.into_input(), on_event)
+                                .await?;
                         }
                         None => {
                             self.known.note_seen(&*self.ingestion.knowledge).await?;

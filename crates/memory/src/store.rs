@@ -213,6 +213,8 @@ pub enum Change {
         source: String,
         /// The error; `None` if the source can be read now.
         error: Option<String>,
+        /// The path of its file from the root, if it is one.
+        place: Option<String>,
         /// The time of the failure.
         at: Timestamp,
     },
@@ -394,6 +396,9 @@ pub struct SourceFailure {
     pub source: String,
     /// The error.
     pub error: String,
+    /// The path of its file from the root, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// The time of the failure.
     pub at: Timestamp,
 }

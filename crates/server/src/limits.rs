@@ -158,6 +158,9 @@ pub const MEMORY_SOURCES_MAX: usize = 1_000;
 /// Bytes of a question to the knowledge base.
 pub const RECALL_QUESTION_BYTES_MAX: usize = 2_000;
 
+/// The number of tags, sources, speakers and threads of one question. Each speaker is looked up by itself.
+pub const RECALL_NAMES_MAX: usize = 50;
+
 /// The number of messages that one recall returns.
 pub const RECALLED_MESSAGES_MAX: usize = 100;
 

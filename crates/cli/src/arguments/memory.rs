@@ -60,11 +60,16 @@ pub fn parse_knowledge(text: &str) -> Result<StoreLocation, String> {
 
 /// The name that a source has, however the path of its file is spelled. A URL is no path.
 fn parse_source(text: &str) -> Result<String, Infallible> {
-    Ok(if text.contains("://") {
+    Ok(source_name(text))
+}
+
+/// The name of a source, which may be spelled as a path.
+pub fn source_name(text: &str) -> String {
+    if text.contains("://") {
         text.to_owned()
     } else {
         sources::plain(Path::new(text)).display().to_string()
-    })
+    }
 }
 
 fn parse_format(text: &str) -> Result<Format, String> {
@@ -75,7 +80,7 @@ fn parse_format(text: &str) -> Result<Format, String> {
 }
 
 /// An offset from UTC, in minutes.
-fn parse_zone(text: &str) -> Result<i16, String> {
+pub fn parse_zone(text: &str) -> Result<i16, String> {
     let refuse = || "write the offset from UTC, as in +02:00, -07:00 or Z".to_owned();
     if ["Z", "z", "UTC", "utc"].contains(&text) {
         return Ok(0);
@@ -92,7 +97,7 @@ fn parse_zone(text: &str) -> Result<i16, String> {
 }
 
 /// A time, in UTC if it names no zone.
-fn parse_moment(text: &str) -> Result<Moment, String> {
+pub fn parse_moment(text: &str) -> Result<Moment, String> {
     moment::parse(text, None)
         .ok_or_else(|| "write a time such as 2023-05-01 or 2023-05-01T09:30:00+02:00".to_owned())
 }
@@ -381,6 +386,21 @@ impl RecallArguments {
 }
 
 impl ScopeArguments {
+    /// A time or an offset that a client gave as a parameter of this name, as the option takes it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read. The text names the parameter and the remedy.
+    pub fn read<T>(
+        name: &str,
+        given: Option<&str>,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
+        given
+            .map(|text| parse(text).map_err(|remedy| format!("`{name}` is `{text}`: {remedy}")))
+            .transpose()
+    }
+
     /// Whether the options limit the messages, so that they can be listed without a question.
     pub fn is_limited(&self) -> bool {
         let named = [&self.tags, &self.sources, &self.speakers, &self.threads];

@@ -6,14 +6,12 @@ mod parameters;
 
 use std::sync::Arc;
 
+use gristmill_memory::Memory;
 use gristmill_memory::ask::AskOptions;
 use gristmill_memory::extract::LimiterSettings;
 use gristmill_memory::limits::MESSAGES_DEFAULT;
 use gristmill_memory::recall::{RecallOptions, RecalledMessage};
 use gristmill_memory::service::Service;
-use gristmill_memory::source::moment;
-use gristmill_memory::{Memory, TimeRange};
-use gristmill_model::Timestamp;
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::tool::ToolCallContext;
 use rmcp::handler::server::wrapper::{Json, Parameters};
@@ -27,7 +25,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::shown::knowledge_line;
-use crate::arguments::memory::McpArguments;
+use crate::arguments::memory::{McpArguments, ScopeArguments, parse_moment, source_name};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 
@@ -86,6 +84,9 @@ struct RecallRequest {
     /// Only messages of one of these speakers or senders, by one or more of the names.
     #[serde(default, deserialize_with = "parameters::texts")]
     speakers: Vec<String>,
+    /// Only messages of one of these threads, as found messages name them.
+    #[serde(default, deserialize_with = "parameters::texts")]
+    threads: Vec<String>,
     /// Only messages from this time on, as in 2023-05-01 or 2023-05-01T09:30:00Z.
     #[serde(default, deserialize_with = "parameters::text")]
     since: Option<String>,
@@ -122,6 +123,9 @@ struct FoundMessage {
     /// Its subject, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
+    /// The thread to which it belongs, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<String>,
     /// Its relevance; higher is better.
     score: f64,
     /// Its text.
@@ -156,6 +160,7 @@ fn found(number: Option<usize>, recalled: &RecalledMessage) -> FoundMessage {
         speaker: stored.message.speaker.clone(),
         at: stored.message.moment.map(|moment| moment.at.to_string()),
         subject: stored.message.subject.clone(),
+        thread: stored.message.thread.clone(),
         score: recalled.score,
         text: stored.message.text(),
     }
@@ -195,14 +200,19 @@ impl Server {
         &self,
         Parameters(request): Parameters<RecallRequest>,
     ) -> Result<Json<RecallResponse>, String> {
-        let options = RecallOptions {
-            messages_max: Some(request.limit.unwrap_or(MESSAGES_DEFAULT)),
+        let scope = ScopeArguments {
+            limit: request.limit.unwrap_or(MESSAGES_DEFAULT) as u32,
             tags: request.tags,
-            sources: request.sources,
+            sources: request.sources.iter().map(|source| source_name(source)).collect(),
             speakers: request.speakers,
-            time_range: time_range(request.since.as_deref(), request.until.as_deref())?,
+            threads: request.threads,
+            since: ScopeArguments::read("since", request.since.as_deref(), parse_moment)?,
+            until: ScopeArguments::read("until", request.until.as_deref(), parse_moment)?,
+            zone: None,
+        };
+        let options = RecallOptions {
             reranker: self.options.recall.reranker.clone(),
-            ..RecallOptions::default()
+            ..scope.options()
         };
         let recalled = self.memory.recall(&request.question, &options).await;
         let recalled = recalled.map_err(|error| error.to_string())?;
@@ -288,20 +298,4 @@ impl ServerHandler for Server {
                  plain words, such as \"What did Ada say about bees in May 2023?\".",
             )
     }
-}
-
-fn time_range(since: Option<&str>, until: Option<&str>) -> Result<Option<TimeRange>, String> {
-    let read = |text: Option<&str>| {
-        text.map(|text| {
-            moment::parse(text, None)
-                .map(|moment| moment.at)
-                .ok_or_else(|| format!("`{text}` is not a time such as 2023-05-01 or 2023-05-01T09:30:00Z"))
-        })
-        .transpose()
-    };
-    let (since, until) = (read(since)?, read(until)?);
-    Ok((since.is_some() || until.is_some()).then(|| TimeRange {
-        start: since.unwrap_or(Timestamp(i64::MIN)),
-        end: until,
-    }))
 }

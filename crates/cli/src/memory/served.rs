@@ -5,16 +5,18 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use gristmill_memory::knowledge as known;
-use gristmill_memory::recall::{RecallOptions, Recalled, RecalledMessage};
+use gristmill_memory::limits::MESSAGES_DEFAULT;
+use gristmill_memory::recall::{Gain, RecallOptions, Recalled, RecalledMessage};
 use gristmill_memory::{Memory, MemoryError};
 use gristmill_server::Knowledge;
 use gristmill_server::knowledge::{
-    MemoryKnowledge, MemoryMessage, MemoryOverview, MemoryRecall, MemorySource,
+    MemoryKnowledge, MemoryMessage, MemoryOverview, MemoryRecall, MemorySource, RecallError, RecallQuestion,
+    ScorePart,
 };
 use gristmill_server::limits::RECALLED_TEXT_CHARACTERS_MAX;
 
 use super::shown::knowledge_line;
-use crate::arguments::memory::KnowledgeArguments;
+use crate::arguments::memory::{KnowledgeArguments, ScopeArguments, parse_moment, parse_zone, source_name};
 use crate::store::location::StoreLocation;
 
 /// Opens the knowledge base of a server, which must exist.
@@ -66,18 +68,41 @@ impl Knowledge for ServedKnowledge {
         async move { look.await.map_err(|error| error.to_string()) }.boxed()
     }
 
-    fn recall(&self, question: String, limit: usize) -> BoxFuture<'_, Result<MemoryRecall, String>> {
+    fn recall(&self, question: RecallQuestion) -> BoxFuture<'_, Result<MemoryRecall, RecallError>> {
         async move {
-            let options = RecallOptions {
-                messages_max: Some(limit),
-                refs_max: Some(limit),
-                ..RecallOptions::default()
-            };
-            let recalled = self.0.recall(&question, &options).await;
-            Ok(shown(&recalled.map_err(|error| error.to_string())?))
+            let text = question.question.clone().unwrap_or_default();
+            let options = options(question).map_err(RecallError::Question)?;
+            let recalled = self.0.recall(&text, &options).await;
+            Ok(shown(&recalled.map_err(|error| match error {
+                MemoryError::SourceUnknown(_) => RecallError::Question(error.to_string()),
+                error => RecallError::Failed(error.to_string()),
+            })?))
         }
         .boxed()
     }
+}
+
+/// The options of the command `recall` that a question names.
+fn options(question: RecallQuestion) -> Result<RecallOptions, String> {
+    let scope = ScopeArguments {
+        limit: question.limit.unwrap_or(MESSAGES_DEFAULT) as u32,
+        tags: question.tags,
+        sources: question
+            .sources
+            .iter()
+            .map(|source| source_name(source))
+            .collect(),
+        speakers: question.speakers,
+        threads: question.threads,
+        since: ScopeArguments::read("since", question.since.as_deref(), parse_moment)?,
+        until: ScopeArguments::read("until", question.until.as_deref(), parse_moment)?,
+        zone: ScopeArguments::read("zone", question.zone.as_deref(), parse_zone)?,
+    };
+    Ok(RecallOptions {
+        refs_max: Some(scope.limit as usize),
+        explain: question.explain.unwrap_or(false),
+        ..scope.options()
+    })
 }
 
 fn shown(recalled: &Recalled) -> MemoryRecall {
@@ -97,6 +122,13 @@ fn shown_knowledge(knowledge: &known::Knowledge) -> MemoryKnowledge {
     }
 }
 
+fn score_part(gain: &Gain) -> ScorePart {
+    ScorePart {
+        part: gain.part.to_owned(),
+        gain: gain.gain,
+    }
+}
+
 fn message(recalled: &RecalledMessage) -> MemoryMessage {
     let stored = &recalled.message;
     let mut text = stored.message.text();
@@ -111,7 +143,9 @@ fn message(recalled: &RecalledMessage) -> MemoryMessage {
         speaker: stored.message.speaker.clone(),
         at: stored.message.moment.map(|moment| moment.at.0),
         subject: stored.message.subject.clone(),
+        thread: stored.message.thread.clone(),
         score: recalled.score,
+        explanation: recalled.explanation.iter().map(score_part).collect(),
         text,
         is_cut,
     }

@@ -164,17 +164,20 @@ pub async fn add_failed(
     let store = memory.knowledge();
     let failures = store.source_failures().await?;
     let unread = store.unread(None).await?;
-    let names = failures.into_iter().map(|failure| failure.source);
+    let failed = failures
+        .into_iter()
+        .map(|failure| (failure.source, failure.place));
     let mut folders = Folders::default();
     let mut known = BTreeSet::new();
     for source in &*sources {
         let place = source.file().and_then(|file| folders.place(&file));
         known.extend(place.or_else(|| source.name()));
     }
-    for name in names.chain(unread.into_iter().map(|one| one.source)) {
+    for (name, failed_at) in failed.chain(unread.into_iter().map(|one| (one.source, None))) {
         // The name may be a path from another folder than this one.
         let stored = store.source(&name).await?;
         let stored = stored.as_ref().and_then(|stored| stored.place()?.to_str());
+        let stored = failed_at.as_deref().or(stored);
         let here = folders.place(&Content::File(PathBuf::from(&name)));
         let path = match stored {
             Some(place) if here.as_deref() != Some(place) => place.to_owned(),

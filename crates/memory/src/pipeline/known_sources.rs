@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::MemoryError;
 use crate::pipeline::{Ingestion, plan};
 use crate::source::{Content, Folders};
-use crate::store::{Change, KnowledgeStore, NewSource, Source, blocking};
+use crate::store::{Change, KnowledgeStore, NewSource, Source, SourceFailure, blocking};
 
 /// Stamps that are written in one transaction.
 const STAMPS_AT_ONCE: usize = 1_000;
@@ -21,6 +21,8 @@ pub(super) struct KnownSources {
     by_place: HashMap<String, String>,
     /// Their names, by the digests of their contents.
     by_digest: HashMap<String, Vec<String>>,
+    /// The paths from the root of the files that could not be read, by the names of their sources.
+    failed: HashMap<String, String>,
     /// The earlier names and places of the sources that moved in this ingestion.
     moved: HashSet<String>,
     /// The settings of this ingestion.
@@ -34,10 +36,11 @@ pub(super) struct KnownSources {
 }
 
 impl KnownSources {
-    /// Reads the sources of a knowledge base.
+    /// Reads the sources of a knowledge base, which knows of these failures.
     pub(super) async fn of(
         store: &dyn KnowledgeStore,
         ingestion: &Ingestion,
+        failures: &[SourceFailure],
     ) -> Result<KnownSources, MemoryError> {
         let options = &ingestion.options;
         let mut known = KnownSources {
@@ -59,11 +62,18 @@ impl KnownSources {
             }
             known.files.insert(source.name.clone(), source);
         }
+        for failure in failures {
+            let Some(place) = &failure.place else { continue };
+            known.failed.insert(failure.source.clone(), place.clone());
+            let name = || failure.source.clone();
+            known.by_place.entry(place.clone()).or_insert_with(name);
+        }
         Ok(known)
     }
 
     /// The name of the source that an input is, or becomes. A file keeps the name that its source has. Another file gets the name as
-    /// the user wrote it, unless that is the name of another file's source: then it is its path from the root, so that both are kept.
+    /// the user wrote it, unless that is the name of another file's source, or of another file that could not be read: then it is its
+    /// path from the root, so that both are kept.
     pub(super) async fn name_of(
         &mut self,
         written: Option<String>,
@@ -82,8 +92,20 @@ impl KnownSources {
         }
         Some(match known {
             Some(known) if is_another_file(known, file).await => place,
+            None if self.has_failed_elsewhere(&written, &place) => place,
             _ => written,
         })
+    }
+
+    /// Whether another file with this name could not be read, and is still there. One that is gone may be this one.
+    fn has_failed_elsewhere(&self, name: &str, place: &str) -> bool {
+        let failed = self.failed.get(name).filter(|failed| *failed != place);
+        failed.is_some_and(|failed| Path::new(failed).exists())
+    }
+
+    /// The path of a file from the root.
+    pub(super) fn place_of(&mut self, file: Option<&Content>) -> Option<String> {
+        self.folders.place(file?)
     }
 
     /// Whether a file is one of the sources, and unchanged by its stamp.

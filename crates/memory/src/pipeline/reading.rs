@@ -44,7 +44,8 @@ impl Run<'_> {
             Err(error) if plan.is_followed() && self.ingestion.options.on_failure == OnFailure::Skip => {
                 let source = plan.source();
                 *current = None;
-                self.record_failure(&source, Some(error.to_string())).await?;
+                self.record_failure(&source, Some(error.to_string()), None)
+                    .await?;
                 self.tell_failed(source, error.to_string(), on_event);
             }
             Err(error) => return Err(error.into()),
@@ -56,6 +57,7 @@ impl Run<'_> {
     pub(super) async fn take_source(
         &mut self,
         name: Option<String>,
+        place: Option<String>,
         input: Result<Input, MemoryError>,
         on_event: &mut (impl FnMut(&IngestEvent) + Send),
     ) -> Result<Option<Plan>, IngestError> {
@@ -74,7 +76,7 @@ impl Run<'_> {
             Ok(_) => None,
         };
         if error.is_some() || self.failed_before.remove(&name) {
-            self.record_failure(&name, error.clone()).await?;
+            self.record_failure(&name, error.clone(), place).await?;
         }
         let Some(error) = error else { return planned };
         self.tell_failed(name, error, on_event);
@@ -122,10 +124,16 @@ impl Run<'_> {
     }
 
     /// Records that a source cannot be read, or clears that record.
-    async fn record_failure(&mut self, source: &str, error: Option<String>) -> Result<(), MemoryError> {
+    async fn record_failure(
+        &mut self,
+        source: &str,
+        error: Option<String>,
+        place: Option<String>,
+    ) -> Result<(), MemoryError> {
         let failure = Change::SourceFailure {
             source: source.to_owned(),
             error,
+            place,
             at: self.ingestion.engine.clock().now(),
         };
         self.ingestion.knowledge.apply(vec![failure]).await?;

@@ -1,18 +1,21 @@
 //! `GET /memory` and `GET /memory/recall`: the knowledge base of a server that serves one.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::body::Query;
 use crate::error::{ApiError, Refusal};
-use crate::knowledge::{Knowledge, MemoryOverview, MemoryRecall};
+use crate::knowledge::{Knowledge, MemoryOverview, MemoryRecall, RecallError, RecallQuestion};
 use crate::limits::{
-    MEMORY_SOURCES_MAX, RECALL_QUESTION_BYTES_MAX, RECALL_WITHIN, RECALLED_MESSAGES_MAX, RECALLS_MAX,
+    MEMORY_SOURCES_MAX, RECALL_NAMES_MAX, RECALL_QUESTION_BYTES_MAX, RECALL_WITHIN, RECALLED_MESSAGES_MAX,
+    RECALLS_MAX,
 };
 
 /// The default number of sources in an answer.
@@ -35,18 +38,55 @@ pub struct MemoryQuery {
     limit: Option<usize>,
 }
 
-/// A question.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct RecallQuery {
-    /// The question, in plain words.
-    #[param(min_length = 1, max_length = 2000, example = "Who keeps bees?")]
-    question: String,
-    /// The maximum number of messages; 20 by default.
-    #[serde(default)]
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<usize>,
+impl FromRequestParts<App> for RecallQuestion {
+    type Rejection = ApiError;
+
+    /// Unlike other queries, this one has parameters that come several times.
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let Query(pairs) = Query::<Vec<(String, String)>>::from_request_parts(parts, app).await?;
+        let mut question = RecallQuestion::default();
+        for (name, text) in pairs {
+            match name.as_str() {
+                "tag" => question.tags.push(text),
+                "source" => question.sources.push(text),
+                "speaker" => question.speakers.push(text),
+                "thread" => question.threads.push(text),
+                "question" => once(&name, &mut question.question, text)?,
+                "since" => once(&name, &mut question.since, text)?,
+                "until" => once(&name, &mut question.until, text)?,
+                "zone" => once(&name, &mut question.zone, text)?,
+                "limit" => once(
+                    &name,
+                    &mut question.limit,
+                    read(&name, &text, "give a whole number")?,
+                )?,
+                "explain" => once(
+                    &name,
+                    &mut question.explain,
+                    read(&name, &text, "give `true` or `false`")?,
+                )?,
+                _ => {
+                    return Err(ApiError::invalid(
+                        format!("`{name}` is no parameter of this operation"),
+                        "see this operation in /api/v1/openapi.json",
+                    ));
+                }
+            }
+        }
+        Ok(question)
+    }
+}
+
+fn once<T>(name: &str, value: &mut Option<T>, given: T) -> Result<(), ApiError> {
+    match value.replace(given) {
+        None => Ok(()),
+        Some(_) => Err(ApiError::invalid(format!("`{name}` comes twice"), "give it once")),
+    }
+}
+
+fn read<T: FromStr>(name: &str, text: &str, remedy: &str) -> Result<T, ApiError> {
+    let read = text.parse();
+    read.map_err(|_| ApiError::invalid(format!("`{name}` is `{text}`"), remedy))
 }
 
 /// Read the sources of the knowledge base
@@ -81,7 +121,7 @@ pub async fn memory(
     path = "/memory/recall",
     tag = "memory",
     operation_id = "recall",
-    params(RecallQuery),
+    params(RecallQuestion),
     responses(
         (status = 200, description = "Messages and knowledge, best first", body = MemoryRecall),
         (status = "4XX", description = "Refused", body = Refusal),
@@ -89,28 +129,62 @@ pub async fn memory(
 )]
 pub async fn recall(
     State(app): State<App>,
-    Query(query): Query<RecallQuery>,
+    mut question: RecallQuestion,
 ) -> Result<Json<MemoryRecall>, ApiError> {
-    let bytes = query.question.len();
-    if query.question.trim().is_empty() || bytes > RECALL_QUESTION_BYTES_MAX {
-        return Err(ApiError::invalid(
-            format!("`question` has {bytes} bytes"),
-            format!("give 1 to {RECALL_QUESTION_BYTES_MAX} bytes that are not only spaces"),
-        ));
-    }
-    let limit = within("limit", query.limit.unwrap_or(MESSAGES), RECALLED_MESSAGES_MAX)?;
+    check_question(&question)?;
+    question.limit = Some(within(
+        "limit",
+        question.limit.unwrap_or(MESSAGES),
+        RECALLED_MESSAGES_MAX,
+    )?);
     let knowledge = knowledge_of(&app)?;
     let _room = app.recalls.try_acquire().map_err(|_| ApiError::TooMany {
         what: "too many recalls",
         limit: format!("{RECALLS_MAX} at once"),
         retry_after_s: 1,
     })?;
-    let recalling = tokio::time::timeout(RECALL_WITHIN, knowledge.recall(query.question, limit));
+    let recalling = tokio::time::timeout(RECALL_WITHIN, knowledge.recall(question));
     let recalled = recalling.await.map_err(|_| {
         let within_s = RECALL_WITHIN.as_secs();
         ApiError::Knowledge(format!("it did not answer within {within_s} s"))
     })?;
-    Ok(Json(recalled.map_err(ApiError::Knowledge)?))
+    let recalled = recalled.map_err(|error| match error {
+        RecallError::Question(problem) => {
+            ApiError::invalid(problem, "see this operation in /api/v1/openapi.json")
+        }
+        RecallError::Failed(problem) => ApiError::Knowledge(problem),
+    })?;
+    Ok(Json(recalled))
+}
+
+/// A question has words, or names that say which messages to list.
+fn check_question(question: &RecallQuestion) -> Result<(), ApiError> {
+    let named = [
+        &question.tags,
+        &question.sources,
+        &question.speakers,
+        &question.threads,
+    ];
+    let names: usize = named.iter().map(|names| names.len()).sum();
+    if names > RECALL_NAMES_MAX {
+        return Err(ApiError::invalid(
+            format!("the question has {names} tags, sources, speakers and threads"),
+            format!("give at most {RECALL_NAMES_MAX}"),
+        ));
+    }
+    let is_limited = names > 0 || question.since.is_some() || question.until.is_some();
+    let text = question.question.as_deref();
+    let bytes = text.map_or(0, str::len);
+    if bytes > RECALL_QUESTION_BYTES_MAX || text.map_or(!is_limited, |text| text.trim().is_empty()) {
+        return Err(ApiError::invalid(
+            format!("`question` has {bytes} bytes"),
+            format!(
+                "give 1 to {RECALL_QUESTION_BYTES_MAX} bytes that are not only spaces; or none, and `since`, `until`, `source`, \
+                 `speaker`, `thread` or `tag`"
+            ),
+        ));
+    }
+    Ok(())
 }
 
 fn knowledge_of(app: &App) -> Result<&Arc<dyn Knowledge>, ApiError> {

@@ -4,10 +4,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use gristmill_server::Knowledge;
 use gristmill_server::knowledge::{
-    MemoryKnowledge, MemoryMessage, MemoryOverview, MemoryRecall, MemorySource,
+    MemoryKnowledge, MemoryMessage, MemoryOverview, MemoryRecall, MemorySource, RecallError, RecallQuestion,
+    ScorePart,
 };
 
-/// It knows only about bees, from three sources. Questions about wasps fail.
+/// It knows only about bees, from three sources. Questions about wasps fail. Each of its messages names what was asked for.
 #[derive(Debug)]
 pub struct Bees;
 
@@ -33,21 +34,33 @@ impl Knowledge for Bees {
         async move { Ok(overview) }.boxed()
     }
 
-    fn recall(&self, question: String, limit: usize) -> BoxFuture<'_, Result<MemoryRecall, String>> {
+    fn recall(&self, question: RecallQuestion) -> BoxFuture<'_, Result<MemoryRecall, RecallError>> {
         async move {
-            if question.contains("wasps") {
-                return Err("the file /srv/kb.db is damaged".to_owned());
+            let text = question.question.clone().unwrap_or("bees".to_owned());
+            if text.contains("wasps") {
+                return Err(RecallError::Failed("the file /srv/kb.db is damaged".to_owned()));
             }
-            if !question.contains("bees") {
+            if question.since.as_deref() == Some("soon") {
+                return Err(RecallError::Question("`since` is `soon`".to_owned()));
+            }
+            if !text.contains("bees") {
                 return Ok(MemoryRecall::default());
             }
+            let limit = question.limit.unwrap();
+            let explained = question.explain.unwrap_or(false).then(|| ScorePart {
+                part: "words".to_owned(),
+                gain: 1.0,
+            });
+            let asked = format!("{question:?}");
             let message = |position: u32| MemoryMessage {
                 source: "bees.md".to_owned(),
                 position,
                 speaker: Some("Ada".to_owned()),
                 at: None,
-                subject: None,
+                subject: Some(asked.clone()),
+                thread: None,
                 score: 1.0,
+                explanation: explained.clone().into_iter().collect(),
                 text: "Ada keeps bees.".to_owned(),
                 is_cut: false,
             };

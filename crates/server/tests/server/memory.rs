@@ -52,10 +52,46 @@ async fn a_question_finds_messages_and_knowledge() {
         ("question=+", "`question` has 1 bytes"),
         (format!("question={long}").as_str(), "`question` has 2001 bytes"),
         ("question=bees&limit=101", "give 1 to 100"),
+        ("", "`question` has 0 bytes"),
+        ("limit=3&explain=true", "`since`, `until`, `source`"),
+        ("question=bees&limit=many", "`limit` is `many`"),
+        ("question=bees&explain=yes", "give `true` or `false`"),
+        ("question=bees&question=cats", "`question` comes twice"),
+        ("question=bees&speakers=Ada", "`speakers` is no parameter"),
+        ("question=bees&since=soon", "`since` is `soon`"),
+        (
+            format!("question=bees{}", "&tag=t".repeat(51)).as_str(),
+            "give at most 50",
+        ),
     ] {
         let refusal = api.get(&format!("/memory/recall?{query}")).await.refusal();
         assert!(refusal.contains(says), "{refusal}");
     }
+}
+
+#[tokio::test]
+async fn a_question_has_the_options_of_the_command() {
+    let api = api().await;
+    let found = api
+        .get("/memory/recall?question=bees&speaker=Ada&speaker=King%2C+Bob&source=mails&thread=t%201&tag=a&since=2023-05-01&explain=true")
+        .await
+        .json();
+    let asked = found["messages"][0]["subject"].as_str().unwrap();
+    for named in [
+        "speakers: [\"Ada\", \"King, Bob\"]",
+        "sources: [\"mails\"]",
+        "threads: [\"t 1\"]",
+        "tags: [\"a\"]",
+    ] {
+        assert!(asked.contains(named), "{asked}");
+    }
+    assert_eq!(
+        found["messages"][0]["explanation"],
+        json!([{"part": "words", "gain": 1.0}])
+    );
+    let listed = api.get("/memory/recall?source=bees.md").await.json();
+    assert_eq!(listed["messages"].as_array().unwrap().len(), 3);
+    assert_eq!(listed["messages"][0].get("explanation"), None);
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ async fn a_client_recalls() {
         )
     );
     for (arguments, told) in [
-        (json!({"since": "soon"}), "not a time such as"),
+        (json!({"since": "soon"}), "write a time such as"),
         (json!({"limit": 0}), "`limit` is 0: give 1 to 200"),
         (json!({"limit": 201}), "give 1 to 200"),
         (json!({"limit": "many"}), "`limit` is \\\"many\\\": give 1 to 200"),

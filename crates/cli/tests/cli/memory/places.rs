@@ -211,6 +211,44 @@ fn a_file_that_is_retried_from_elsewhere_is_one_source() {
     assert!(finds(&workspace, "moths") && finds(&workspace, "wasps"));
 }
 
+#[test]
+fn a_file_that_cannot_be_read_is_not_mistaken_for_another_one_of_its_name() {
+    let workspace = two_years();
+    let picture = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+    std::fs::write(workspace.path("2023/notes.md"), picture).expect("writes");
+    ingest_in(&workspace, "2023", "notes.md", &[]).expect(1);
+    ingest_in(&workspace, "2024", "notes.md", &[]).expect(0);
+    assert!(finds(&workspace, "wasps"));
+    let failed = || run(&workspace, &["memory", "sources", "kb.db", "--failed"]);
+    assert!(
+        failed().expect(0).contains("notes.md"),
+        "2023/notes.md is as it was"
+    );
+    workspace.write("2023/notes.md", "Bees hum.\n");
+    let retry = [
+        "ingest",
+        "--retry-failed",
+        "--into",
+        "../kb.db",
+        "--extractor",
+        "local",
+    ];
+    run_in(&workspace, "2024", &retry).expect(0);
+    assert!(finds(&workspace, "bees") && finds(&workspace, "wasps"));
+    assert_eq!(failed().expect(0), "");
+    assert_eq!(sources(&workspace).len(), 2);
+    // A file that failed and is gone may be the one that is named now.
+    let workspace = two_years();
+    std::fs::write(workspace.path("2023/notes.md"), picture).expect("writes");
+    ingest_in(&workspace, "2023", "notes.md", &[]).expect(1);
+    std::fs::remove_file(workspace.path("2023/notes.md")).expect("removes");
+    ingest_in(&workspace, "2024", "notes.md", &[]).expect(0);
+    assert_eq!(
+        (failed().expect(0), sources(&workspace)),
+        (String::new(), vec!["notes.md".to_owned()])
+    );
+}
+
 /// Other systems have no such names.
 #[cfg(target_os = "linux")]
 #[test]

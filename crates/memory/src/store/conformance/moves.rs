@@ -27,6 +27,7 @@ pub(super) async fn sources_get_other_names(store: &dyn KnowledgeStore) {
     let failure = Change::SourceFailure {
         source: "new".to_owned(),
         error: Some("it is gone".to_owned()),
+        place: Some("/notes/new".to_owned()),
         at: Timestamp(7),
     };
     let seen = Change::Seen {
@@ -43,6 +44,8 @@ pub(super) async fn sources_get_other_names(store: &dyn KnowledgeStore) {
         seen,
     ];
     store.apply(changes).await.expect("adds");
+    let failures = store.source_failures().await.expect("reads");
+    assert_eq!(failures[0].place.as_deref(), Some("/notes/new"));
     let before = store.columns().await.expect("columns");
     assert_eq!(before.sources_named("old").len(), 1);
 

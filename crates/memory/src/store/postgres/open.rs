@@ -10,7 +10,10 @@ use crate::error::MemoryError;
 const LAYOUT: SchemaLayout = SchemaLayout {
     schema: "gristmill_memory",
     layout: Layout {
-        tables: &[include_str!("schema/tables.sql")],
+        tables: &[
+            include_str!("schema/tables.sql"),
+            include_str!("schema/failure_places.sql"),
+        ],
         code: &[include_str!("schema/views.sql")],
     },
     stop_others: |_| String::new(),

@@ -378,14 +378,15 @@ pub(super) async fn failures(connection: &Object) -> Result<Vec<StoredFailure>> 
 
 /// Reads the sources that could not be read.
 pub(super) async fn source_failures(connection: &Object) -> Result<Vec<SourceFailure>> {
-    let sql = "SELECT source, error, at FROM source_failure ORDER BY source";
+    let sql = "SELECT source, error, place, at FROM source_failure ORDER BY source";
     let rows = connection.query(sql, &[]).await?;
     rows.iter()
         .map(|row| {
             Ok(SourceFailure {
                 source: row.try_get(0)?,
                 error: row.try_get(1)?,
-                at: Timestamp(row.try_get(2)?),
+                place: row.try_get(2)?,
+                at: Timestamp(row.try_get(3)?),
             })
         })
         .collect()

@@ -96,15 +96,20 @@ impl<'a> Writing<'a> {
                 self.transaction.execute(statement, &[&name, &stamp]).await?;
                 Ok(())
             }
-            Change::SourceFailure { source, error, at } => {
+            Change::SourceFailure {
+                source,
+                error,
+                place,
+                at,
+            } => {
                 let name = without_nul(source);
                 let key = digest(&name);
                 let statement = "DELETE FROM source_failure WHERE source_digest = $1";
                 self.transaction.execute(statement, &[&key]).await?;
                 if let Some(error) = error {
-                    let statement = "INSERT INTO source_failure (source_digest, source, error, at) VALUES ($1, $2, $3, $4)";
+                    let statement = "INSERT INTO source_failure (source_digest, source, error, place, at) VALUES ($1, $2, $3, $4, $5)";
                     self.transaction
-                        .execute(statement, &[&key, &name, &without_nul(error), &at.0])
+                        .execute(statement, &[&key, &name, &without_nul(error), &place, &at.0])
                         .await?;
                 }
                 Ok(())

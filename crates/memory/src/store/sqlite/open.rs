@@ -14,7 +14,10 @@ use super::database_error;
 
 /// The layout of a knowledge base's file.
 const LAYOUT: Layout = Layout {
-    tables: &[include_str!("schema/tables.sql")],
+    tables: &[
+        include_str!("schema/tables.sql"),
+        include_str!("schema/failure_places.sql"),
+    ],
     code: &[include_str!("schema/views.sql")],
 };
 

@@ -347,12 +347,13 @@ pub(super) fn failures(connection: &Connection) -> rusqlite::Result<Vec<StoredFa
 /// Reads the sources that could not be read.
 pub(super) fn source_failures(connection: &Connection) -> rusqlite::Result<Vec<SourceFailure>> {
     connection
-        .prepare_cached("SELECT source, error, at FROM source_failure ORDER BY source")?
+        .prepare_cached("SELECT source, error, place, at FROM source_failure ORDER BY source")?
         .query_map([], |row| {
             Ok(SourceFailure {
                 source: row.get(0)?,
                 error: row.get(1)?,
-                at: Timestamp(row.get(2)?),
+                place: row.get(2)?,
+                at: Timestamp(row.get(3)?),
             })
         })?
         .collect()

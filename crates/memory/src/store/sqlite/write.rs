@@ -119,14 +119,19 @@ impl<'a> Writing<'a> {
                     .execute(params![stamp, source])?;
                 Ok(())
             }
-            Change::SourceFailure { source, error, at } => {
+            Change::SourceFailure {
+                source,
+                error,
+                place,
+                at,
+            } => {
                 match error {
                     Some(error) => self
                         .transaction
                         .prepare_cached(
-                            "INSERT OR REPLACE INTO source_failure (source, error, at) VALUES (?, ?, ?)",
+                            "INSERT OR REPLACE INTO source_failure (source, error, place, at) VALUES (?, ?, ?, ?)",
                         )?
-                        .execute(params![source, error, at.0])?,
+                        .execute(params![source, error, place, at.0])?,
                     None => self
                         .transaction
                         .prepare_cached("DELETE FROM source_failure WHERE source = ?")?
