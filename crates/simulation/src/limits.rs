@@ -64,3 +64,6 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// The largest number of simulated hours in one process.
 pub const HOURS_PER_PROCESS_MAX: f64 = 1.0;
+
+/// The real time in which a process must end, in seconds. An hour takes one to three minutes of a processor.
+pub const REAL_S_MAX: u64 = 3_600;

@@ -51,18 +51,22 @@ struct Arguments {
     trace: bool,
 }
 
+/// The folder of the files of a process.
+fn folder_of(process_id: u32) -> PathBuf {
+    let memory = PathBuf::from(MEMORY);
+    let parent = match memory.is_dir() {
+        true => memory,
+        false => std::env::temp_dir(),
+    };
+    parent.join(format!("gristmill-simulation-{process_id}"))
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if !arguments.alone {
         return parts::run(arguments.seed, arguments.hours);
     }
-    let memory = PathBuf::from(MEMORY);
-    let parent = if memory.is_dir() {
-        memory
-    } else {
-        std::env::temp_dir()
-    };
-    let folder = parent.join(format!("gristmill-simulation-{}", std::process::id()));
+    let folder = folder_of(std::process::id());
     if let Err(error) = std::fs::create_dir(&folder) {
         eprintln!("cannot create the folder {}: {error}", folder.display());
         return ExitCode::FAILURE;

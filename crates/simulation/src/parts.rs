@@ -1,15 +1,20 @@
 //! A long simulation, split into processes side by side.
 
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::io::Read;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
-use crate::limits::HOURS_PER_PROCESS_MAX;
+use crate::folder_of;
+use crate::limits::{HOURS_PER_PROCESS_MAX, REAL_S_MAX};
 use crate::simulation::Finding;
 
 /// The sums over all parts.
 #[derive(Debug, Default)]
 struct Sums {
+    parts: u64,
     simulated_s: f64,
     faults: u64,
     jobs: u64,
@@ -18,7 +23,7 @@ struct Sums {
     violations: u64,
 }
 
-/// Simulates this many hours, seed by seed, and prints the sums.
+/// Simulates this many hours, seed by seed. Prints the sums so far after each part, and all of them at the end.
 pub fn run(seed: u64, hours: f64) -> ExitCode {
     let parts = (hours / HOURS_PER_PROCESS_MAX).ceil().max(1.0) as u64;
     let hours_each = hours / parts as f64;
@@ -36,6 +41,7 @@ pub fn run(seed: u64, hours: f64) -> ExitCode {
                     let finding = run_part(seed_of_part, hours_each);
                     let mut sums = sums.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     add(&mut sums, seed_of_part, hours_each, finding);
+                    eprintln!("part {} of {parts}: {}", sums.parts, sums.told());
                 }
             });
         }
@@ -47,23 +53,29 @@ pub fn run(seed: u64, hours: f64) -> ExitCode {
         next.into_inner() >= seed + parts,
         "each of the {parts} parts was taken by a thread"
     );
-    println!(
-        "{:.2} simulated hours, {} faults, {} jobs, {} flows, {} jobs dead with their workers: {} violations (seeds {seed} to {})",
-        sums.simulated_s / 3_600.0,
-        sums.faults,
-        sums.jobs,
-        sums.flows,
-        sums.died_with_workers,
-        sums.violations,
-        seed + parts - 1,
-    );
+    println!("{} (seeds {seed} to {})", sums.told(), seed + parts - 1);
     match sums.violations {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
 
+impl Sums {
+    fn told(&self) -> String {
+        format!(
+            "{:.2} simulated hours, {} faults, {} jobs, {} flows, {} jobs dead with their workers: {} violations",
+            self.simulated_s / 3_600.0,
+            self.faults,
+            self.jobs,
+            self.flows,
+            self.died_with_workers,
+            self.violations,
+        )
+    }
+}
+
 fn add(sums: &mut Sums, seed: u64, hours: f64, finding: Result<Finding, String>) {
+    sums.parts += 1;
     let problem = match finding {
         Ok(finding) => {
             sums.simulated_s += finding.simulated_s;
@@ -84,8 +96,9 @@ fn add(sums: &mut Sums, seed: u64, hours: f64, finding: Result<Finding, String>)
 }
 
 fn run_part(seed: u64, hours: f64) -> Result<Finding, String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let output = Command::new(program)
+    let told = |error: std::io::Error| error.to_string();
+    let program = std::env::current_exe().map_err(told)?;
+    let mut process = Command::new(program)
         .args([
             "--alone",
             "--seed",
@@ -94,12 +107,38 @@ fn run_part(seed: u64, hours: f64) -> Result<Finding, String> {
             &hours.to_string(),
         ])
         .stdin(Stdio::null())
-        .output()
-        .map_err(|error| error.to_string())?;
-    read(&output)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(told)?;
+    let (mut stdout, mut stderr) = (process.stdout.take(), process.stderr.take());
+    std::thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        let messages = scope.spawn(|| read_all(&mut stderr));
+        scope.spawn(move || sender.send(read_all(&mut stdout)));
+        let output = receiver.recv_timeout(Duration::from_secs(REAL_S_MAX));
+        if output.is_err() {
+            process.kill().map_err(told)?;
+        }
+        let status = process.wait().map_err(told)?;
+        let messages = messages.join().unwrap_or_default();
+        let Ok(output) = output else {
+            let _ = std::fs::remove_dir_all(folder_of(process.id()));
+            return Err(format!(
+                "the simulation has not ended within {REAL_S_MAX} s of real time: something waits for ever"
+            ));
+        };
+        serde_json::from_slice(&output)
+            .map_err(|_| format!("{status}: {}", String::from_utf8_lossy(&messages)))
+    })
 }
 
-fn read(output: &Output) -> Result<Finding, String> {
-    serde_json::from_slice(&output.stdout)
-        .map_err(|_| format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
+/// What a process writes to a pipe, until it ends.
+fn read_all(pipe: &mut Option<impl Read>) -> Vec<u8> {
+    let mut all = Vec::new();
+    if let Some(pipe) = pipe {
+        // A pipe that breaks ends the text.
+        let _ = pipe.read_to_end(&mut all);
+    }
+    all
 }

@@ -1,7 +1,7 @@
 //! The callers' way to the writer, and its start.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -183,7 +183,7 @@ impl HandOver {
         }
         if lone.is_multiple_of(LONE_OPERATIONS_PER_YIELD) {
             // Other tasks of this thread that are about to call become known.
-            tokio::task::yield_now().await;
+            yield_once().await;
         }
         self.under_way.load(Ordering::Relaxed) == 1
     }
@@ -246,6 +246,21 @@ impl HandOver {
         self.looks.store((usual / 2).max(LOOKS_MIN), Ordering::Relaxed);
         None
     }
+}
+
+/// Lets other tasks of the thread run. The task wakes itself: tokio's `yield_now` leaves that to its runtime, and a caller that blocks a
+/// thread of the runtime, by another executor, would then wait for ever.
+async fn yield_once() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if has_yielded {
+            return Poll::Ready(());
+        }
+        has_yielded = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Counts an operation for as long as its caller waits.

@@ -7,6 +7,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
@@ -62,6 +63,26 @@ async fn commits_itself(synchronous: Synchronous) -> bool {
 async fn a_lone_caller_commits_itself_unless_that_waits_for_the_disk() {
     assert!(commits_itself(Synchronous::Normal).await);
     assert!(!commits_itself(Synchronous::Full).await);
+}
+
+/// A caller that blocks a thread of tokio's, and polls the submits by another executor.
+#[test]
+fn a_lone_caller_may_block_its_thread() {
+    let (done, is_done) = channel();
+    std::thread::spawn(move || {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path(), Arc::default(), Synchronous::Normal);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            for _ in 0..100 {
+                futures::executor::block_on(store.submit_one(batch(1))).unwrap();
+            }
+        });
+        done.send(()).unwrap();
+    });
+    is_done
+        .recv_timeout(Duration::from_secs(60))
+        .expect("no submit waits for ever");
 }
 
 #[tokio::test]
