@@ -240,7 +240,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// The ended jobs of one batch, packed as they are stored. `None` if the batch does not exist.
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError>;
 
-    /// Some ended jobs of one batch, if they have no more bytes than are wanted. Never reads much more than that.
+    /// Some ended jobs of one batch, or all of a small one, if they have no more bytes than are wanted. Never reads much more than that.
     async fn outcomes_of(&self, wanted: &OutcomesWanted) -> Result<OutcomesRead, StoreError>;
 
     /// The children that these jobs of a batch spawned last, by position ascending, without jobs that have none. Of flows,

@@ -77,6 +77,8 @@ pub struct OutcomesWanted {
     pub positions: Option<Positions>,
     /// Maximum bytes, as [`OutcomesWanted::bytes_of`] counts them, and of errors.
     pub bytes_max: usize,
+    /// All ended jobs are read in place of the wanted ones, where they have at most this many bytes.
+    pub whole_bytes_max: usize,
 }
 
 impl OutcomesWanted {
@@ -98,8 +100,9 @@ impl OutcomesWanted {
 /// Gathers those parts of reports that are wanted, within the limit of bytes.
 #[derive(Debug)]
 pub struct WantedReports<'w> {
-    wanted: &'w OutcomesWanted,
+    batch: BatchId,
     positions: &'w Positions,
+    bytes_max: usize,
     reports: Vec<StoredReport>,
     dead: Positions,
     bytes: usize,
@@ -107,10 +110,11 @@ pub struct WantedReports<'w> {
 
 impl<'w> WantedReports<'w> {
     /// Begins without reports. `positions` are the wanted ones, or all of the batch.
-    pub fn new(wanted: &'w OutcomesWanted, positions: &'w Positions) -> Self {
+    pub fn new(batch: BatchId, positions: &'w Positions, bytes_max: usize) -> Self {
         WantedReports {
-            wanted,
+            batch,
             positions,
+            bytes_max,
             reports: Vec::new(),
             dead: Positions::new(),
             bytes: 0,
@@ -128,27 +132,24 @@ impl<'w> WantedReports<'w> {
             self.dead = self.dead.union(&report.positions);
         }
         self.reports.push(report);
-        self.bytes <= self.wanted.bytes_max
+        self.bytes <= self.bytes_max
     }
 
     /// The dead jobs, and the bytes that their errors may have.
     pub fn dead(&self) -> (&Positions, usize) {
-        (&self.dead, self.wanted.bytes_max.saturating_sub(self.bytes))
+        (&self.dead, self.bytes_max.saturating_sub(self.bytes))
     }
 
-    /// The outcomes, with the errors of the dead jobs; `None` stands for errors with too many bytes. `count` is the number of all
-    /// jobs of the batch.
-    pub fn read(self, count: u32, errors: Option<Vec<StoredFailure>>) -> OutcomesRead {
+    /// The outcomes, with the errors of the dead jobs. `count` is the number of all jobs of the batch.
+    pub fn read(self, count: u32, errors: Vec<StoredFailure>) -> BatchOutcomes {
         let mut reports = self.reports;
         reports.sort_by_key(|report| report.positions.first());
-        errors.map_or(OutcomesRead::TooLarge, |errors| {
-            OutcomesRead::Read(BatchOutcomes {
-                batch: self.wanted.batch,
-                count,
-                reports,
-                errors,
-            })
-        })
+        BatchOutcomes {
+            batch: self.batch,
+            count,
+            reports,
+            errors,
+        }
     }
 }
 
@@ -159,8 +160,10 @@ pub enum OutcomesRead {
     Unknown,
     /// They have more bytes than may be read.
     TooLarge,
-    /// The jobs that have ended. The errors have no logs.
+    /// The wanted jobs that have ended. The errors have no logs.
     Read(BatchOutcomes),
+    /// All jobs of the batch that have ended, likewise.
+    ReadWhole(BatchOutcomes),
 }
 
 /// The ended jobs of one batch.

@@ -110,13 +110,14 @@ pub async fn outcomes_are_read_within_a_limit(database: &dyn Database) {
             batch: id,
             positions,
             bytes_max,
+            whole_bytes_max: 0,
         };
         store.outcomes_of(&wanted).await.unwrap()
     };
     let mut all = store.outcomes(id).await.unwrap().unwrap();
     assert_eq!((all.ended(), all.errors.len()), (11, 1));
     all.errors[0].log = None;
-    assert_eq!(read(None, usize::MAX).await, OutcomesRead::Read(all.clone()));
+    assert_eq!(read(None, usize::MAX).await, OutcomesRead::ReadWhole(all.clone()));
     assert_eq!(read(None, 400_000).await, OutcomesRead::TooLarge);
     assert_eq!(read(Some("1-9"), 400_000).await, OutcomesRead::TooLarge);
     // The rest of a report counts for nothing.
@@ -139,10 +140,27 @@ pub async fn outcomes_are_read_within_a_limit(database: &dyn Database) {
     // An error counts, too.
     let of_job = OutcomesWanted::bytes_of(1, 0);
     assert_eq!(read(Some("10"), of_job + 3).await, OutcomesRead::TooLarge);
+    // All are read where they are small together, in the same look.
+    let small = |whole_bytes_max| OutcomesWanted {
+        batch: id,
+        positions: Some(positions("0")),
+        bytes_max: 1_000,
+        whole_bytes_max,
+    };
+    let whole = store.outcomes_of(&small(500_000)).await.unwrap();
+    assert_eq!(whole, OutcomesRead::ReadWhole(all.clone()));
+    let values: usize = all.reports.iter().map(OutcomesWanted::bytes_of_report).sum();
+    for large in [400_000, values, values + 3] {
+        let OutcomesRead::Read(some) = store.outcomes_of(&small(large)).await.unwrap() else {
+            panic!("the outcomes and errors have more than {large} bytes");
+        };
+        assert_eq!((some.ended(), some.count), (1, 12), "{large}");
+    }
     let unknown = OutcomesWanted {
         batch: BatchId(id.0 + 1),
         positions: None,
         bytes_max: 1,
+        whole_bytes_max: 0,
     };
     assert_eq!(store.outcomes_of(&unknown).await.unwrap(), OutcomesRead::Unknown);
 }

@@ -161,67 +161,102 @@ fn stored_report(batch: BatchId, row: &Row) -> Result<StoredReport> {
     })
 }
 
-/// Some ended jobs of a batch. With their sizes come the reports, where all of these together are small enough. Otherwise a few at a
-/// time are read, until there is too much.
+/// Some ended jobs of a batch, or all of a small one. With the sizes come the reports, where all of these together are small enough.
+/// Otherwise a few at a time are read, until there is too much.
 pub(crate) async fn outcomes_of(snapshot: &Snapshot, wanted: &OutcomesWanted) -> Result<OutcomesRead> {
-    const OF: &str = "FROM gristmill.reported WHERE batch_id = $1 AND positions && $2::int4multirange";
+    const BYTES: &str =
+        "coalesce(sum(octet_length(\"values\")), 0)::bigint FROM gristmill.reported WHERE batch_id = $1";
     let batch = wanted.batch;
-    let everywhere = Positions::all(i32::MAX.unsigned_abs());
-    let of = Multirange(wanted.positions.clone().unwrap_or(everywhere));
-    let bytes_max = i64::try_from(wanted.bytes_max).unwrap_or(i64::MAX);
-    let sizes =
-        format!("SELECT first_position, positions, coalesce(octet_length(\"values\"), 0)::bigint {OF}");
+    let all = Positions::all(i32::MAX.unsigned_abs());
+    let of = Multirange(wanted.positions.clone().unwrap_or_else(|| all.clone()));
+    let whole_bytes_max = match wanted.positions {
+        Some(_) => wanted.whole_bytes_max,
+        None => wanted.bytes_max,
+    };
+    let limit = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let (bytes_max, whole_max) = (limit(wanted.bytes_max), limit(whole_bytes_max));
+    let sizes = "SELECT first_position, positions, coalesce(octet_length(\"values\"), 0)::bigint FROM gristmill.reported \
+                 WHERE batch_id = $1";
     let small = format!(
-        "SELECT {REPORT_COLUMNS} {OF} AND (SELECT coalesce(sum(octet_length(\"values\")), 0)::bigint {OF}) <= $3 \
-         ORDER BY first_position"
+        "SELECT {REPORT_COLUMNS} FROM gristmill.reported WHERE batch_id = $1 AND CASE WHEN (SELECT {BYTES}) <= $4 THEN true \
+         ELSE positions && $2::int4multirange AND (SELECT {BYTES} AND positions && $2::int4multirange) <= $3 END ORDER BY first_position"
     );
     let params = [
         &batch.0 as &(dyn tokio_postgres::types::ToSql + Sync),
         &of,
         &bytes_max,
+        &whole_max,
     ];
-    let (counts, sizes, mut rows) = tokio::try_join!(
+    let (counts, sizes, rows) = tokio::try_join!(
         snapshot.query("SELECT count FROM gristmill.batch WHERE id = $1", &params[..1]),
-        snapshot.query(&sizes, &params[..2]),
+        snapshot.query(sizes, &params[..1]),
         snapshot.query(&small, &params),
     )?;
     let Some(count) = counts.first() else {
         return Ok(OutcomesRead::Unknown);
     };
-    let Some(portions) = portions(&sizes, wanted, &of.0)? else {
-        return Ok(OutcomesRead::TooLarge);
+    let count = number(count, 0)?;
+    if let Some((reports, errors)) = read_of(snapshot, (batch, &all), &sizes, &rows, whole_bytes_max).await? {
+        return Ok(OutcomesRead::ReadWhole(reports.read(count, errors)));
+    }
+    if wanted.positions.is_some()
+        && let Some((reports, errors)) =
+            read_of(snapshot, (batch, &of.0), &sizes, &rows, wanted.bytes_max).await?
+    {
+        return Ok(OutcomesRead::Read(reports.read(count, errors)));
+    }
+    Ok(OutcomesRead::TooLarge)
+}
+
+/// The reports of these jobs and the errors of the dead ones; `None` if they have more bytes. `rows` has all reports, or those of
+/// these jobs, or none where they are not small together.
+async fn read_of<'p>(
+    snapshot: &Snapshot,
+    (batch, of): (BatchId, &'p Positions),
+    sizes: &[Row],
+    rows: &[Row],
+    bytes_max: usize,
+) -> Result<Option<(WantedReports<'p>, Vec<StoredFailure>)>> {
+    let Some(portions) = portions(sizes, of, bytes_max)? else {
+        return Ok(None);
     };
-    let mut reports = WantedReports::new(wanted, &of.0);
-    let mut left = if rows.is_empty() { portions } else { Vec::new() }.into_iter();
-    loop {
-        for row in &rows {
-            if !reports.add(stored_report(batch, row)?) {
-                return Ok(OutcomesRead::TooLarge);
-            }
+    let mut reports = WantedReports::new(batch, of, bytes_max);
+    for row in rows {
+        if !reports.add(stored_report(batch, row)?) {
+            return Ok(None);
         }
-        let Some(portion) = left.next() else { break };
+    }
+    let left = if rows.is_empty() { portions } else { Vec::new() };
+    for portion in left {
         let sql = format!(
             "SELECT {REPORT_COLUMNS} FROM gristmill.reported WHERE batch_id = $1 AND first_position = ANY ($2) \
              ORDER BY first_position"
         );
-        rows = snapshot.query(&sql, &[&batch.0, &portion]).await?;
+        for row in &snapshot.query(&sql, &[&batch.0, &portion]).await? {
+            if !reports.add(stored_report(batch, row)?) {
+                return Ok(None);
+            }
+        }
     }
     let (dead, bytes_left) = reports.dead();
     let errors = last_errors(snapshot, batch, dead.clone(), bytes_left).await?;
-    Ok(reports.read(number(count, 0)?, errors))
+    Ok(errors.map(|errors| (reports, errors)))
 }
 
-/// The first positions of the reports of these sizes, in portions of about the wanted bytes. `None` if the reports that are wanted
-/// whole have more.
-fn portions(sizes: &[Row], wanted: &OutcomesWanted, of: &Positions) -> Result<Option<Vec<Vec<i32>>>> {
+/// The first positions of the reports of these jobs, by their sizes in portions of about the wanted bytes. `None` if the reports that
+/// are wanted whole have more.
+fn portions(sizes: &[Row], of: &Positions, bytes_max: usize) -> Result<Option<Vec<Vec<i32>>>> {
     let (mut portions, mut portion_bytes, mut least) = (Vec::new(), 0usize, 0usize);
     for row in sizes {
         let positions = row.try_get::<_, Multirange>(1)?.0;
+        if positions.intersection(of).is_empty() {
+            continue;
+        }
         let values_bytes = usize::try_from(row.try_get::<_, i64>(2)?).unwrap_or(usize::MAX);
         if of.contains_all(&positions) {
             least = least.saturating_add(OutcomesWanted::bytes_of(positions.len(), values_bytes));
         }
-        if portions.is_empty() || portion_bytes.saturating_add(values_bytes) > wanted.bytes_max {
+        if portions.is_empty() || portion_bytes.saturating_add(values_bytes) > bytes_max {
             portions.push(Vec::new());
             portion_bytes = 0;
         }
@@ -230,7 +265,7 @@ fn portions(sizes: &[Row], wanted: &OutcomesWanted, of: &Positions) -> Result<Op
             last.push(row.try_get(0)?);
         }
     }
-    Ok((least <= wanted.bytes_max).then_some(portions))
+    Ok((least <= bytes_max).then_some(portions))
 }
 
 /// The last failures of these jobs, without logs; `None` if their errors have more bytes.

@@ -150,55 +150,91 @@ fn stored_report(batch: BatchId, row: &rusqlite::Row<'_>) -> Result<StoredReport
     })
 }
 
-/// Some ended jobs of a batch. The sizes come first, which costs no look at values. Then one report after another is read, until
-/// there is too much.
+/// Some ended jobs of a batch, or all of a small one. The sizes come first, which costs no look at values. Then one report after
+/// another is read, until there is too much.
 pub(crate) fn outcomes_of(connection: &Connection, wanted: &OutcomesWanted) -> Result<OutcomesRead> {
     let batch = wanted.batch;
     let Some(count) = job_count(connection, batch)? else {
         return Ok(OutcomesRead::Unknown);
     };
+    let rows = ended_rows(connection, batch)?;
     let all = Positions::all(count);
-    let of = wanted.positions.as_ref().unwrap_or(&all);
-    let needed = match rows_with(connection, batch, of)? {
-        (_, bytes) if bytes > wanted.bytes_max => return Ok(OutcomesRead::TooLarge),
-        (needed, _) => needed,
+    let whole_bytes_max = match wanted.positions {
+        Some(_) => wanted.whole_bytes_max,
+        None => wanted.bytes_max,
     };
-    let sql = format!("SELECT {REPORT_COLUMNS} FROM reported WHERE row_id = ?1 ORDER BY id");
-    let mut statement = connection.prepare_cached(&sql)?;
-    let mut reports = WantedReports::new(wanted, of);
-    for id in needed {
-        let mut rows = statement.query([id])?;
-        while let Some(row) = in_batch(batch, "report", rows.next().map_err(Failure::from))? {
-            if !reports.add(stored_report(batch, row)?) {
-                return Ok(OutcomesRead::TooLarge);
-            }
-        }
+    if let Some(reports) = reports_of(connection, &rows, (batch, &all), whole_bytes_max)?
+        && let Some(errors) = errors_of(connection, batch, &reports)?
+    {
+        return Ok(OutcomesRead::ReadWhole(reports.read(count, errors)));
     }
-    let (dead, bytes_left) = reports.dead();
-    let errors = last_errors(connection, batch, dead, bytes_left)?;
-    Ok(reports.read(count, errors))
+    if let Some(of) = &wanted.positions
+        && let Some(reports) = reports_of(connection, &rows, (batch, of), wanted.bytes_max)?
+        && let Some(errors) = errors_of(connection, batch, &reports)?
+    {
+        return Ok(OutcomesRead::Read(reports.read(count, errors)));
+    }
+    Ok(OutcomesRead::TooLarge)
 }
 
-/// The rows of reports with these jobs, and the bytes that the rows have which are wanted whole: at least as many are wanted.
-fn rows_with(connection: &Connection, batch: BatchId, of: &Positions) -> Result<(Vec<i64>, usize)> {
+/// A row of reports: its id, its jobs, and the bytes of their values.
+type EndedRow = (i64, Positions, usize);
+
+fn ended_rows(connection: &Connection, batch: BatchId) -> Result<Vec<EndedRow>> {
     let mut statement = connection.prepare_cached(
         "SELECT id, positions, coalesce(octet_length(\"values\"), 0) FROM report WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
     )?;
     let mut rows = statement.query(report_ids(batch))?;
-    let (mut needed, mut bytes) = (Vec::new(), 0);
+    let mut all = Vec::new();
     while let Some(row) = rows.next()? {
         let positions = in_batch(batch, "report", read_positions(row, 1))?;
-        let own = positions.intersection(of);
-        if own.is_empty() {
-            continue;
-        }
-        needed.push(row.get(0)?);
-        if own == positions {
-            let values_bytes = usize::try_from(row.get::<_, i64>(2)?).unwrap_or(usize::MAX);
-            bytes += OutcomesWanted::bytes_of(own.len(), values_bytes);
+        let values_bytes = usize::try_from(row.get::<_, i64>(2)?).unwrap_or(usize::MAX);
+        all.push((row.get(0)?, positions, values_bytes));
+    }
+    Ok(all)
+}
+
+/// The reports of these jobs; `None` if they have more bytes. At least as many bytes are wanted as those rows have that are wanted
+/// whole.
+fn reports_of<'p>(
+    connection: &Connection,
+    rows: &[EndedRow],
+    (batch, of): (BatchId, &'p Positions),
+    bytes_max: usize,
+) -> Result<Option<WantedReports<'p>>> {
+    let needed = rows
+        .iter()
+        .filter(|(_, positions, _)| !positions.intersection(of).is_empty());
+    let needed: Vec<&EndedRow> = needed.collect();
+    let whole = needed
+        .iter()
+        .filter(|(_, positions, _)| of.contains_all(positions));
+    let bytes = whole.map(|(_, positions, bytes)| OutcomesWanted::bytes_of(positions.len(), *bytes));
+    if bytes.fold(0, usize::saturating_add) > bytes_max {
+        return Ok(None);
+    }
+    let sql = format!("SELECT {REPORT_COLUMNS} FROM reported WHERE row_id = ?1 ORDER BY id");
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut reports = WantedReports::new(batch, of, bytes_max);
+    for (id, _, _) in needed {
+        let mut rows = statement.query([id])?;
+        while let Some(row) = in_batch(batch, "report", rows.next().map_err(Failure::from))? {
+            if !reports.add(stored_report(batch, row)?) {
+                return Ok(None);
+            }
         }
     }
-    Ok((needed, bytes))
+    Ok(Some(reports))
+}
+
+/// The errors of the dead jobs of these reports; `None` if there are too many bytes with them.
+fn errors_of(
+    connection: &Connection,
+    batch: BatchId,
+    reports: &WantedReports<'_>,
+) -> Result<Option<Vec<StoredFailure>>> {
+    let (dead, bytes_left) = reports.dead();
+    last_errors(connection, batch, dead, bytes_left)
 }
 
 /// The last failures of these jobs, without logs; `None` if their errors have more bytes.

@@ -206,6 +206,7 @@ impl ChildReader {
                 batch,
                 positions,
                 bytes_max: PREREQUISITES_BYTES_MAX - bytes,
+                whole_bytes_max: WHOLE_BYTES_MAX.min(PREREQUISITES_BYTES_MAX - bytes),
             };
             let read = match self.read(store, wanted).await? {
                 Found::Outcomes(outcomes) => outcomes,
@@ -236,6 +237,7 @@ impl ChildReader {
             batch,
             positions: Some(wanted.clone()),
             bytes_max: usize::MAX,
+            whole_bytes_max: WHOLE_BYTES_MAX,
         };
         match self.read(store, wanted).await? {
             Found::Outcomes(outcomes) => Ok(outcomes),
@@ -258,31 +260,18 @@ impl ChildReader {
         if let Some(outcomes) = kept() {
             return Ok(Found::Outcomes(outcomes?));
         }
-        let whole = OutcomesWanted {
-            batch,
-            positions: None,
-            bytes_max: match wanted.positions {
-                Some(_) => wanted.bytes_max.min(WHOLE_BYTES_MAX),
-                None => wanted.bytes_max,
-            },
-        };
-        let read = match store.outcomes_of(&whole).await? {
+        let (read, is_whole) = match store.outcomes_of(&wanted).await? {
             OutcomesRead::Unknown => return Ok(Found::Unknown),
-            OutcomesRead::Read(read) => read,
-            OutcomesRead::TooLarge if wanted.positions.is_none() => return Ok(Found::TooLarge),
-            OutcomesRead::TooLarge => {
-                return match store.outcomes_of(&wanted).await? {
-                    OutcomesRead::Unknown => Ok(Found::Unknown),
-                    OutcomesRead::TooLarge => Ok(Found::TooLarge),
-                    OutcomesRead::Read(read) => {
-                        Ok(Found::Outcomes(ended(&read, &Positions::all(read.count))?))
-                    }
-                };
-            }
+            OutcomesRead::TooLarge => return Ok(Found::TooLarge),
+            OutcomesRead::Read(read) => (read, false),
+            OutcomesRead::ReadWhole(read) => (read, true),
         };
         let (count, all) = (read.count, Positions::all(read.count));
         let outcomes = ended(&read, wanted.positions.as_ref().unwrap_or(&all))?;
         assert!(outcomes.len() <= count as usize, "a job has one outcome");
+        if !is_whole {
+            return Ok(Found::Outcomes(outcomes));
+        }
         let completed = read.reports.into_iter();
         let completed = completed.filter(|report| report.state == JobState::Completed);
         let completed = completed.map(|report| (report.positions, report.values));

@@ -146,6 +146,7 @@ async fn a_query_pauses_the_open_jobs_of_a_damaged_batch() {
             batch: id,
             positions: None,
             bytes_max,
+            whole_bytes_max: 0,
         };
         store.outcomes_of(&wanted).await
     };
