@@ -89,6 +89,31 @@ async fn steps_run_one_after_the_other_and_together() {
     );
 }
 
+/// More of them than a flow may have batches of children at once.
+#[tokio::test]
+async fn steps_that_begin_together_are_one_batch() {
+    let (engine, _folder) = fixture().await;
+    let jobs = engine.submit_many::<Total>(&[1_200, 3]).await.unwrap();
+    let values = run(&engine, &jobs, |flow, job| async move {
+        let numbers: Vec<i64> = (0..job.payload).collect();
+        let steps = numbers.iter().map(|number| flow.step::<Square>(number));
+        let squares = futures::future::try_join_all(steps).await?;
+        assert_eq!(
+            squares,
+            numbers.iter().map(|number| number * number).collect::<Vec<_>>()
+        );
+        Ok(squares.iter().sum())
+    })
+    .await;
+    let sum_of_squares = (0..1_200).map(|number: i64| number * number).sum();
+    assert_eq!(values, [Ok(sum_of_squares), Ok(5)]);
+    let flows = Positions::from(0..2);
+    let children = engine.store().children(jobs[0].batch, &flows).await.unwrap();
+    let batches = children.iter().flat_map(|children| &children.jobs);
+    let batches: std::collections::BTreeSet<_> = batches.map(|jobs| jobs.batch).collect();
+    assert_eq!(batches.len(), 1, "the steps of both flows travel together");
+}
+
 #[tokio::test]
 async fn steps_belong_to_the_trace_of_their_flow() {
     let (engine, _folder) = fixture().await;

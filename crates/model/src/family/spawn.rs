@@ -216,7 +216,8 @@ impl ChildBatch {
         self.payloads.as_str().len() + 4 * self.shares.len() + 200
     }
 
-    pub(crate) fn is_like(&self, other: &ChildBatch) -> bool {
+    /// Reports whether these children and others can share a batch.
+    pub fn is_like(&self, other: &ChildBatch) -> bool {
         self.kind == other.kind
             && self.queue == other.queue
             && self.options == other.options

@@ -7,6 +7,7 @@
 //! The memo of a suspension is the one that flows in Python write (`python/gristmill/_flow/replay.py`).
 
 mod fork;
+mod grouped;
 mod instance;
 mod memo;
 pub(crate) mod place;

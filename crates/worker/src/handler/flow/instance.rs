@@ -11,6 +11,7 @@ use gristmill_store::ChildOutcome;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::handler::flow::grouped::grouped;
 use crate::handler::flow::memo::{Begin, Memo, StepEntry, runs};
 use crate::sync::{AtomicBool, Ordering};
 
@@ -376,14 +377,15 @@ impl Instance {
             values: std::mem::take(&mut self.new_values),
             ..Memo::default()
         };
-        let (mut children, mut awaited) = (Vec::new(), open.len());
+        let (mut begun, mut awaited) = (Vec::new(), open.len());
         for record in &mut self.records {
-            if let Some(batch) = record.children.take() {
-                memo.steps.push(record.entry.clone());
-                children.push(batch);
+            if let Some(children) = record.children.take() {
+                begun.push((record.entry.clone(), children));
                 awaited += usize::from(!record.is_given_up);
             }
         }
+        // A new step that is given up already is cancelled when the flow waits for the next time.
+        let is_one = awaited == 1 && open.len() + begun.len() == 1;
         if awaited == 0 {
             return Err(failed(
                 "the flow waits for nothing that will ever end: a flow awaits steps, events and sleeps of its `Flow`, \
@@ -391,6 +393,8 @@ impl Instance {
                     .to_owned(),
             ));
         }
+        let (steps, children) = grouped(begun);
+        memo.steps = steps;
         let new_count: usize = children.iter().map(|batch| batch.payloads.count() as usize).sum();
         if self.outcomes.len() + new_count > FLOW_STEPS_MAX as usize {
             return Err(failed(format!(
@@ -407,12 +411,11 @@ impl Instance {
         }
         if children.len() > CHILD_BATCHES_MAX {
             return Err(failed(format!(
-                "the flow begins {} steps at once; the limit is {CHILD_BATCHES_MAX}: use a step of several jobs",
+                "the flow begins {} different groups of steps at once; the limit is {CHILD_BATCHES_MAX} (each event, sleep, step of \
+                 several jobs, kind and set of options makes one): wait for some first",
                 children.len()
             )));
         }
-        // A new step that is given up already is cancelled when the flow waits for the next time.
-        let is_one = awaited == 1 && open.len() + children.len() == 1;
         let wake = if is_one { Wake::All } else { Wake::Any };
         Ok(Spawn {
             given_up,
