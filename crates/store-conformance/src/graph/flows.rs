@@ -1,8 +1,10 @@
 //! Flows: jobs that suspend step by step, and keep their memos and children.
 
+use std::collections::BTreeMap;
+
 use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
-    After, BatchId, JobState, LeasedSlice, NewBatch, PackedArray, Positions, Spawn, Wake, WorkerId,
+    After, BatchId, Clock, JobState, LeasedSlice, NewBatch, PackedArray, Positions, Spawn, Wake, WorkerId,
 };
 use gristmill_store::{Change, JobFilter, Page, PruneOptions, Selection, Store, Suspension};
 
@@ -527,4 +529,53 @@ pub async fn steps_of_their_flows_kind_are_told_apart(database: &dyn Database) {
     assert_eq!(store.kind_counts(false).await.unwrap()[0].counts.total(), 3);
     assert_eq!(states(&*store, id).await, [JobState::Waiting; 3]);
     no_damage(&*store).await;
+}
+
+/// Steps come before flows that have not begun, even those of the same submit, and so do flows that wake: all in the order of their
+/// flows. A child flow's steps come before their flow. A step with a delay waits for its moment.
+pub async fn flows_under_way_go_first(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let submitted_at = database.clock().now();
+    let id = submit(&*store, batch(6)).await;
+    let claim = async |jobs_max| held(&claim(&*store, worker, jobs_max).await);
+    let begun = only(crate::fixture::claim(&*store, worker, 3).await);
+    database.clock().advance_ms(1_000);
+    let stepped_at = database.clock().now();
+    let later = submit(&*store, batch_of("a", 1)).await;
+    suspend(&*store, worker, &begun, None, |_| step(1, "a", 1, Wake::All)).await;
+    // Each is due since it could be claimed, whatever its place.
+    let lanes = store.metrics().await.unwrap().lanes;
+    let due_since: BTreeMap<_, _> = lanes
+        .iter()
+        .map(|lane| (&*lane.kind, lane.oldest_due_at))
+        .collect();
+    let expected = [("a", Some(stepped_at)), (KIND, Some(submitted_at))];
+    assert_eq!(due_since, expected.into());
+    let steps = only(crate::fixture::claim(&*store, worker, 2).await);
+    assert_eq!((&*steps.kind, steps.positions.to_string().as_str()), ("a", "0-1"));
+    let children = steps.batch;
+    assert_eq!(children, BatchId(later.0 + 1));
+    // The first step is a flow of its own, and its step comes before the steps that others have begun earlier.
+    let nested = suspended_at(&steps, &positions("0"), |_| step(1, "b", 1, Wake::All));
+    exchange(&*store, worker, vec![nested], None).await;
+    let inner = BatchId(children.0 + 1);
+    let lease = crate::fixture::claim(&*store, worker, 1).await;
+    assert_eq!(held(&lease), [format!("{inner}:0")]);
+    let rest = completed_at(&steps, &positions("1"));
+    exchange(&*store, worker, vec![rest, completed(&only(lease))], None).await;
+    // The child flow and the step that is left stand before the flows; the one that wakes before those that have not begun.
+    assert_eq!(claim(2).await, [format!("{children}:0"), format!("{children}:2")]);
+    let woken = only(crate::fixture::claim(&*store, worker, 1).await);
+    assert_eq!((woken.batch, woken.positions.to_string().as_str()), (id, "1"));
+    let delayed = |_| {
+        let mut spawn = step(2, "a", 1, Wake::All);
+        spawn.children[0].options.run_at = Some(stepped_at.plus_ms(5));
+        spawn
+    };
+    suspend(&*store, worker, &woken, None, delayed).await;
+    assert_eq!(claim(10).await, [format!("{id}:3-5"), format!("{later}:0")]);
+    database.clock().advance_ms(5);
+    assert_eq!(claim(10).await, [format!("{}:0", BatchId(inner.0 + 1))]);
+    assert!(findings(&*store).await.is_empty());
 }

@@ -13,6 +13,7 @@ use gristmill_model::{
     Timestamp, Wake,
 };
 use gristmill_store::rules::ending::FailedAttempt;
+use gristmill_store::rules::family::flow::place_of_steps;
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
 use gristmill_store::rules::family::{Brood, Family, latest};
 use gristmill_store::rules::lanes::{LaneName, group};
@@ -118,7 +119,7 @@ fn batches_of(now: Timestamp, report: &Report, origins: &Origins) -> Vec<NewBatc
     let mut batches = Vec::new();
     if let Some(inheritance) = origins.inheritances.get(&report.batch) {
         for suspended in &report.suspended {
-            let children = inheritance.batches(now, &suspended.positions, &suspended.children);
+            let children = inheritance.batches(now, None, &suspended.positions, &suspended.children);
             batches.extend(children.unwrap_or_default());
         }
     }
@@ -128,8 +129,8 @@ fn batches_of(now: Timestamp, report: &Report, origins: &Origins) -> Vec<NewBatc
     let by_parent = report.siblings.iter();
     for siblings in by_parent.filter_map(|siblings| parentage.by_parent(siblings)) {
         let inheritance = origins.inheritances.get(&parentage.batch);
-        let children =
-            inheritance.map(|inheritance| inheritance.batches(now, &siblings.positions, &siblings.children));
+        let children = inheritance
+            .map(|inheritance| inheritance.batches(now, None, &siblings.positions, &siblings.children));
         batches.extend(children.and_then(std::result::Result::ok).unwrap_or_default());
     }
     batches
@@ -215,7 +216,8 @@ impl Transaction {
         origins: &Origins,
     ) -> Result<std::result::Result<Spawning, (Positions, JobError)>> {
         let inheritance = origins.inheritance(held.batch)?;
-        let prepared = self.prepared(inheritance, &suspended.positions, &suspended.children);
+        let place = place_of_steps(&suspended, head.run_at.min(held.run_at), self.now);
+        let prepared = self.prepared(inheritance, place, &suspended.positions, &suspended.children);
         Ok(match prepared {
             Ok(batches) => Ok(Spawning {
                 held: held.clone(),
@@ -227,14 +229,15 @@ impl Transaction {
         })
     }
 
-    /// The batches of children to store.
+    /// The batches of children to store. `place` is as in [`Inheritance::batches`].
     pub fn prepared(
         &self,
         inheritance: &Inheritance,
+        place: Option<Timestamp>,
         parents: &Positions,
         children: &[ChildBatch],
     ) -> std::result::Result<Vec<NewBatch>, StoreError> {
-        let batches = inheritance.batches(self.now, parents, children)?;
+        let batches = inheritance.batches(self.now, place, parents, children)?;
         for batch in &batches {
             check_texts(batch)?;
             let (name, lanes) = (LaneName::of(batch), self.cache.lanes());
@@ -284,7 +287,7 @@ impl Transaction {
                 rescues: spawning.held.rescues,
                 expires_at: None,
                 rank: spawning.held.rank,
-                run_at: Some(spawning.held.run_at),
+                run_at: Some(spawning.head.run_at.min(spawning.held.run_at)),
                 pauses: spawning.held.pauses.clone(),
                 family: row.try_get(0)?,
                 positions: waiting.positions,

@@ -13,6 +13,7 @@ use gristmill_model::{
 };
 use gristmill_store::query::Narrowed;
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::family::flow::place_of_steps;
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
 use gristmill_store::rules::family::{Brood, CHILDREN, Family, child_failed, latest};
 use gristmill_store::rules::lanes::{Lane, LaneName, group};
@@ -44,7 +45,11 @@ impl Transaction<'_> {
         suspended: &Suspended,
     ) -> Result<std::result::Result<(), JobError>> {
         let inheritance = self.inheritance_of(held.batch)?;
-        let batches = match inheritance.batches(self.now, &suspended.positions, &suspended.children) {
+        let head = self.head(held.batch)?;
+        let run_at = head.run_at.min(held.run_at);
+        let place = place_of_steps(suspended, run_at, self.now);
+        let batches = inheritance.batches(self.now, place, &suspended.positions, &suspended.children);
+        let batches = match batches {
             Ok(batches) => batches,
             Err(error) => return Ok(Err(cannot_spawn(&error))),
         };
@@ -74,7 +79,7 @@ impl Transaction<'_> {
             rescues: held.rescues,
             expires_at: None,
             rank: held.rank,
-            run_at: Some(held.run_at),
+            run_at: Some(run_at),
             pauses: held.pauses.clone(),
             family: Some(number),
             positions: waiting.positions,
@@ -104,9 +109,8 @@ impl Transaction<'_> {
         }
         // A job without children does not wait. Nor does a flow with children that have ended while it ran.
         let childless = suspended.positions.difference(&blocked.positions);
-        let head = self.head(held.batch)?;
         let slice = NewSlice {
-            run_at: head.run_at.min(held.run_at),
+            run_at,
             expires_at: None,
             family: Some(number),
             ..NewSlice::back(held, &head, &childless)

@@ -28,7 +28,8 @@ impl Transaction<'_> {
             if let (Ok(()), Some(parentage)) = (&checked, &parentage) {
                 let inheritance = self.inheritance_of(parentage.batch)?;
                 let batches = parentage.by_parent(siblings).map(|siblings| {
-                    let batches = inheritance.batches(self.now, &siblings.positions, &siblings.children);
+                    let batches =
+                        inheritance.batches(self.now, None, &siblings.positions, &siblings.children);
                     batches.map_err(|error| cannot_spawn(&error))
                 });
                 checked = match batches {
@@ -97,7 +98,7 @@ impl Transaction<'_> {
     ) -> Result<Vec<Ended>> {
         let inheritance = self.inheritance_of(parentage.batch)?;
         let batches: Vec<NewBatch> =
-            inheritance.batches(self.now, &siblings.positions, &siblings.children)?;
+            inheritance.batches(self.now, None, &siblings.positions, &siblings.children)?;
         let (mut ids, mut ended): (Vec<BatchId>, Vec<Ended>) = (Vec::new(), Vec::new());
         for (batch, children) in batches.iter().zip(&siblings.children) {
             let id = self.insert_batch(batch, &batch.payloads, None, &ids, &[])?;

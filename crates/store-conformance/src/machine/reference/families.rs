@@ -98,8 +98,11 @@ impl Reference {
             is_left: false,
             tag: self.jobs.get(&id).and_then(|job| job.tag.clone()),
         });
+        // Steps come before the flows that have not begun.
+        let place = self.jobs.get(&id).filter(|_| suspended.flow.is_some());
+        let place = place.map(|job| job.run_at.min(job.batch_run_at).min(now).plus_ms(-1));
         for children in &suspended.children {
-            self.add_children(family, children, created, now);
+            self.add_children(family, children, place, created, now);
         }
         let told_before = self.told_children(id);
         for waiting in &mut self.waiting {
@@ -147,8 +150,18 @@ impl Reference {
         }
     }
 
-    fn add_children(&mut self, family: usize, children: &ChildBatch, created: &mut Created, now: Timestamp) {
+    fn add_children(
+        &mut self,
+        family: usize,
+        children: &ChildBatch,
+        place: Option<Timestamp>,
+        created: &mut Created,
+        now: Timestamp,
+    ) {
         let mut options = children.options.clone();
+        if options.signal.is_none() {
+            options.run_at = options.run_at.or(place);
+        }
         if let Some(expires_in_ms) = children.expires_in_ms {
             options.expires_at = Some(now.plus_ms(expires_in_ms as i64));
         }
@@ -188,7 +201,7 @@ impl Reference {
             return;
         }
         for children in &siblings.children {
-            self.add_children(family, children, created, now);
+            self.add_children(family, children, None, created, now);
         }
         if is_flow {
             return;

@@ -18,6 +18,10 @@
 //! of `suspension`. A family that all its flows have left is deleted, and the batches of its children are ordinary ones,
 //! which a prune can delete. So a loop without end keeps what its last round has stored.
 //!
+//! A flow that is under way goes before those that have not begun: its steps, and the flow itself when it wakes, are claimed as if they
+//! had waited since the flow could be claimed first ([`place_of_steps`]). Otherwise all flows of a large submit would begin before
+//! the first one goes on, and none would still be in memory then.
+//!
 //! A flow may give up children of earlier steps, such as the losers of a race. Those that are open are cancelled before the
 //! flow waits, so they do not wake it. An event that one of the others got was not read by the flow: it goes to the oldest wait
 //! for it that is open, or back to the kept events, before those that were sent later. It goes back once, so a flow may name
@@ -26,7 +30,9 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::positions::by_batch;
-use gristmill_model::{BatchId, JobId, NewBatch, OnChildFailure, PackedArray, Positions, Suspended, Wake};
+use gristmill_model::{
+    BatchId, JobId, NewBatch, OnChildFailure, PackedArray, Positions, Suspended, Timestamp, Wake,
+};
 
 use crate::rules::family::{Brood, Family};
 use crate::{BatchPositions, StoreError, Suspension};
@@ -131,6 +137,16 @@ impl Waiting {
             positions,
         }
     }
+}
+
+/// The moment that decides the place in line of the steps that these jobs begin now: just before their flows, which can be claimed
+/// from `run_at` on, so that they also come before flows of the same submit that have not begun. `None` for children of jobs that are
+/// no flows.
+pub fn place_of_steps(suspended: &Suspended, run_at: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    suspended.flow?;
+    // A clock that was set back may have left the flow's moment in the future.
+    let place = run_at.min(now).plus_ms(-1);
+    Some(place.max(Timestamp(0)))
 }
 
 /// Makes the error of a retry that names a step of a flow: the flow may have used its outcome, and would get another one.

@@ -27,10 +27,12 @@ pub struct Inheritance {
 }
 
 impl Inheritance {
-    /// Makes the batches that are stored for children of these jobs.
+    /// Makes the batches that are stored for children of these jobs. `place` is the moment that decides their place in line, where
+    /// their options name none.
     pub fn batches(
         &self,
         now: Timestamp,
+        place: Option<Timestamp>,
         parents: &Positions,
         children: &[ChildBatch],
     ) -> Result<Vec<NewBatch>, StoreError> {
@@ -53,10 +55,13 @@ impl Inheritance {
                 ..tag.clone()
             })
             .collect();
-        let batches: Vec<NewBatch> = children
+        let mut batches: Vec<NewBatch> = children
             .iter()
             .map(|children| children.to_batch(now, &self.queue, self.group.as_deref(), &inherited))
             .collect();
+        for batch in batches.iter_mut().filter(|batch| batch.options.signal.is_none()) {
+            batch.options.run_at = batch.options.run_at.or(place);
+        }
         crate::rules::check::check_batches(&batches)?;
         Ok(batches)
     }
@@ -122,7 +127,7 @@ mod tests {
         };
         let children = ChildBatch::of("child", [1]).unwrap();
         let spawn = |generation, children: &[ChildBatch]| {
-            let batches = of(generation).batches(Timestamp(0), &Positions::all(1), children);
+            let batches = of(generation).batches(Timestamp(0), None, &Positions::all(1), children);
             batches
                 .map(|batches| batches.len())
                 .map_err(|error| error.to_string())
