@@ -22,8 +22,9 @@ use crate::programs::record::{Decisions, Id, Record};
 const WORKERS: usize = 3;
 /// The steps with faults.
 const WILD_STEPS_MAX: u64 = 60;
-/// The steps without faults after which a program that has not ended waits for ever.
-const CALM_STEPS_MAX: u32 = 2_000;
+/// The steps without faults after which a program that has not ended goes on for ever. The largest ones, of flows in flows that begin
+/// anew, take more than 2,000.
+const CALM_STEPS_MAX: u32 = 20_000;
 /// The lines of the trace of a program that fails.
 const TRACE_LINES_MAX: usize = 1_000;
 /// The variable that makes programs that fail print their traces.
