@@ -12,12 +12,12 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 python3 -m venv venv
 venv/bin/pip install -q --disable-pip-version-check httpx==0.28.1 requests==2.34.2 aiohttp==3.14.5 jsonlines==4.0.0 \
-  pandas==3.1.1 polars==2.1.0 duckdb==2.0.1 pyarrow==26.0.1 openai==3.57.0 anthropic==2.14.0 groq==1.7.0 mistralai==3.7.0
+  openai==3.57.0 anthropic==2.14.0 groq==1.7.0 mistralai==3.7.0
 npm install --silent --no-audit --no-fund --ignore-scripts --prefix . split2@4.2.0 ndjson@2.0.0 byline@5.0.0 n-readlines@3.4.1
 cat >ask.py <<'PYTHON'
 """Reads two results, with U+2028 and U+0085 in their texts, by each reader: from a file, or from a service on this machine."""
 import asyncio, codecs, http.server, json, threading
-import aiohttp, anthropic, duckdb, groq, httpx, jsonlines, mistralai.client, openai, pandas, polars, pyarrow.json, requests
+import aiohttp, anthropic, groq, httpx, jsonlines, mistralai.client, openai, requests
 
 lines = [json.dumps({"custom_id": f"{number}", "result": {"type": text}}, ensure_ascii=False)
          for number, text in enumerate(["a\u2028b", "c\u0085d"])]
@@ -58,10 +58,6 @@ readers = {
     "bytes.splitlines": lambda: parsed(data.splitlines()),
     "str.splitlines": lambda: parsed(data.decode().splitlines()),
     "jsonlines": lambda: list(jsonlines.open("lines.jsonl")),
-    "pandas": lambda: pandas.read_json("lines.jsonl", lines=True),
-    "polars": lambda: polars.read_ndjson("lines.jsonl"),
-    "duckdb": lambda: duckdb.sql("FROM 'lines.jsonl'").fetchall(),
-    "pyarrow": lambda: pyarrow.json.read_json("lines.jsonl"),
     "aiohttp": lambda: asyncio.run(by_aiohttp()),
     "requests": lambda: by_requests(),
     "requests, decode_unicode": lambda: by_requests(decode_unicode=True),
@@ -124,10 +120,6 @@ codecs.open: cut
 bytes.splitlines: whole
 str.splitlines: cut
 jsonlines: whole
-pandas: whole
-polars: whole
-duckdb: whole
-pyarrow: whole
 aiohttp: whole
 requests: whole
 requests, decode_unicode: cut
