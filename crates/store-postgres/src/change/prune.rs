@@ -247,6 +247,7 @@ impl Transaction {
             "suspension",
             "kept_event",
             "returned_event",
+            "cleanup",
             "child_batch",
             "step_batch",
         ] {
