@@ -59,7 +59,7 @@ test: postgres chromium poppler ## Run format, clippy, docs and all default test
 	@$(MAKE) --no-print-directory -C extension prerequisites
 	@rm -rf $(BUILD)/test && mkdir -p $(BUILD)/test
 	@$(BUILD_ONCE) $(MAKE) --no-print-directory --jobs=5 $(PARTS:%=part-%)
-	@if cat $(BUILD)/test/*.races 2>/dev/null; then echo 'warning: the tests above failed at first and passed by themselves: each has a race to mend' >&2; fi
+	@if cat $(BUILD)/test/*.races 2>/dev/null; then echo 'warning: the tests above failed, and passed when they ran again: each has a race to mend' >&2; fi
 	@if cat $(BUILD)/test/*.failed 2>/dev/null; then echo 'error: the parts above failed; their output is in $(BUILD)/test/' >&2; exit 1; fi
 
 .PHONY: $(PARTS:%=part-%)

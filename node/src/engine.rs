@@ -26,6 +26,8 @@ use crate::{refusal, store_error};
 #[napi]
 pub struct Engine {
     inner: Inner,
+    /// Whether commits wait for no disk and no server, so that JavaScript's thread may do them.
+    commits_at_once: bool,
     /// The clock of a test.
     clock: Option<Arc<ManualClock>>,
 }
@@ -46,6 +48,7 @@ pub struct Ended {
 /// nothing is done in the background.
 #[napi]
 pub async fn open_engine(place: String, durable: bool, now_ms: Option<i64>) -> Result<Engine> {
+    let commits_at_once = !is_postgres(&place) && (!durable || now_ms.is_some());
     let clock = now_ms.map(|now_ms| Arc::new(ManualClock::new(Timestamp(now_ms))));
     let open = async {
         let mut settings = EngineSettings::default();
@@ -53,7 +56,7 @@ pub async fn open_engine(place: String, durable: bool, now_ms: Option<i64>) -> R
             settings.clock = clock;
             settings.housekeeping = false;
         }
-        let store: Arc<dyn Store> = if clock.is_none() && (durable || is_postgres(&place)) {
+        let store: Arc<dyn Store> = if !commits_at_once {
             open_store(&place).await?
         } else {
             let options = SqliteOptions {
@@ -66,7 +69,11 @@ pub async fn open_engine(place: String, durable: bool, now_ms: Option<i64>) -> R
         Inner::new(store, settings).await
     };
     let inner = open.await.map_err(store_error)?;
-    Ok(Engine { inner, clock })
+    Ok(Engine {
+        inner,
+        commits_at_once,
+        clock,
+    })
 }
 
 #[napi]
@@ -110,8 +117,9 @@ impl Engine {
             .map_err(refusal)
     }
 
-    /// Carries out the operation `submit`. A short request begins in JavaScript's thread. A lone caller's commit that needs no sync
-    /// ends there, so the answer comes at once; otherwise the rest runs in another thread, and the answer is a promise.
+    /// Carries out the operation `submit`. Where commits wait for nothing, a short request begins in JavaScript's thread. A lone
+    /// caller's commit ends there, so the answer comes at once; otherwise the rest runs in another thread, and the answer is a
+    /// promise.
     #[napi(catch_unwind)]
     pub fn submit<'env>(
         &self,
@@ -119,10 +127,10 @@ impl Engine {
         request: String,
     ) -> Result<Either<String, PromiseRaw<'env, String>>> {
         let engine = self.inner.clone();
-        let is_short = request.len() <= OWN_THREAD_BYTES_MAX;
+        let begins_here = self.commits_at_once && request.len() <= OWN_THREAD_BYTES_MAX;
         let mut answer =
             Box::pin(async move { carry_out(&engine, "submit", "", &request).await.map_err(refusal) });
-        if is_short {
+        if begins_here {
             // The promise polls the rest again, with its own waker.
             let mut context = Context::from_waker(Waker::noop());
             let begun = within_runtime_if_available(|| answer.as_mut().poll(&mut context));

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// The output of a target whose tests fail at its first run.
-const FIRST: &str =
-    "test walks ... ok\ntest flies ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored;";
+const FIRST: &str = "test walks ... ok\ntest flies ... FAILED
+test result: FAILED. 1 passed; 1 failed; 0 ignored;\nerror: 1 target failed:";
 
 struct Part {
     passed: bool,
@@ -55,7 +55,7 @@ fn a_test_that_passes_by_itself_is_listed_as_a_race() {
     assert!(part.passed);
     assert_eq!(part.races.as_deref(), Some("test-crates: flies\n"));
     assert!(
-        part.output.contains("flies failed, and passed by itself"),
+        part.output.contains("flies failed, and passed when it ran again"),
         "{}",
         part.output
     );
@@ -74,11 +74,21 @@ fn a_test_that_fails_again_fails_its_part() {
 #[test]
 fn other_failures_and_many_failures_run_nothing_again() {
     let aborted = format!("{FIRST}\n  process didn't exit successfully: `x` (signal: 6, SIGABRT)");
-    let uncounted = "test flies ... FAILED";
+    let uncounted = FIRST.replace("test result", "no result");
+    let unfinished = FIRST.replace("error: 1 target failed:", "Killed");
+    let two_programs = FIRST.replace("1 target", "2 targets");
     let many = "test a ... FAILED\ntest b ... FAILED\ntest c ... FAILED\ntest d ... FAILED\n\
-        test result: FAILED. 0 passed; 4 failed; 0 ignored;";
-    for first in [aborted.as_str(), uncounted, many, "error: could not compile `x`"] {
-        let part = part("test-scripts", first, "test flies ... ok", 0);
+        test result: FAILED. 0 passed; 4 failed; 0 ignored;\nerror: 1 target failed:";
+    let firsts = [
+        &aborted,
+        &uncounted,
+        &unfinished,
+        &two_programs,
+        many,
+        "error: could not compile `x`",
+    ];
+    for first in firsts {
+        let part = part("test-scripts", first, "running 1 test\ntest flies ... ok", 0);
         assert!(!part.passed && part.runs == 1, "{first}");
     }
     let lint = part("lint", FIRST, "test flies ... ok", 0);
@@ -87,12 +97,20 @@ fn other_failures_and_many_failures_run_nothing_again() {
 
 #[test]
 fn failed_tests_of_pytest_run_again() {
-    let first = "FAILED test_a.py::test_b[1-x] - assert 1 == 2\n1 failed, 9 passed in 2.00s";
+    let first =
+        "FAILED test_a.py::test_b[1-x] - assert 1 == 2\n1 failed, 9 passed in 2.00s\nmake: *** [x] Error 1";
     let raced = part("test-python", first, "1 passed in 0.10s", 0);
     assert_eq!(
         raced.races.as_deref(),
         Some("test-python: test_a.py::test_b[1-x]\n")
     );
     let error = format!("ERROR test_a.py::test_c - fixture\n{first}");
-    assert!(!part("test-python", &error, "1 passed", 0).passed);
+    let ended_early = first.replace("Error 1", "Error 2");
+    for first in [error, ended_early] {
+        assert!(
+            !part("test-python", &first, "1 passed in 0.10s", 0).passed,
+            "{first}"
+        );
+    }
+    assert!(!part("test-python", first, "1 skipped in 0.10s", 0).passed);
 }
