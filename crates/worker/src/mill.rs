@@ -77,6 +77,8 @@ pub(crate) struct Mill {
     reports: ReportBuffer,
     spans: RunSpans,
     trip: Option<BoxFuture<'static, Trip>>,
+    /// Whether a runner has come back since the trip began: its claim may leave out the kind of this runner.
+    is_trip_outdated: bool,
     /// The claim that the source may fulfil while this worker waits.
     offer: Option<Offer>,
     /// The time at which the next exchange may begin, while outcomes gather for it.
@@ -153,6 +155,7 @@ impl Mill {
             reports: ReportBuffer::default(),
             spans: RunSpans::default(),
             trip: None,
+            is_trip_outdated: false,
             offer: None,
             trip_at: None,
             outage: None,

@@ -169,6 +169,7 @@ impl Mill {
         }
         let narrowed = is_narrowed(want.as_ref());
         let source = self.source.clone();
+        self.is_trip_outdated = false;
         self.trip = Some(Box::pin(async move {
             let exchanged = match renewal {
                 Renewal::None => Some(source.exchange(reports.clone(), want.clone()).await),
@@ -240,6 +241,9 @@ impl Mill {
                 self.spans.put_back(trip.traced);
                 self.take_failed_trip(trip.reports, error);
             }
+        }
+        if std::mem::take(&mut self.is_trip_outdated) {
+            self.claims.announce();
         }
     }
 

@@ -23,6 +23,7 @@ impl Mill {
             RunnerChange::Back(runner) => {
                 self.dispatcher.back(kind, runner, now);
                 self.claims.announce();
+                self.is_trip_outdated = self.trip.is_some();
             }
             RunnerChange::Failed(message) => {
                 self.failed.get_or_insert(SourceError {
