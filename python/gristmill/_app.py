@@ -15,7 +15,7 @@ from ._operations.operations import CONDITIONS, Operations, as_query, conditions
 from ._operations.requests import ask
 from ._options import OPTIONS, RETRIES_DEFAULT, Span, at_once, check_names, names_of, options_json, text
 from ._process import stop_import
-from ._spans import milliseconds, seconds
+from ._spans import seconds
 from ._values import to_plain
 
 if TYPE_CHECKING:
@@ -251,7 +251,6 @@ class App(Operations):
         name: str | None = None,
         version: str | None = None,
         upgrades: Iterable[str] = (),
-        cleanup_within: Span | None = None,
         queue: str = "default",
         processes: int | None = None,
         **options: Any,
@@ -264,8 +263,7 @@ class App(Operations):
         same way again: the world (time, chance, files, services) belongs into steps, `flow.local`, `flow.now` and the like.
 
         `version`: instances go on with the version that began them. `upgrades`: older versions whose instances go on with this
-        code; `FlowJob.check` tells before which of them it does not fit. `cleanup_within`: an instance that is cancelled while it waits
-        gets an `asyncio.CancelledError` there, and may clean up for at most this long. Other options are those of `job`.
+        code; `FlowJob.check` tells before which of them it does not fit. Other options are those of `job`.
 
         >>> import gristmill
         >>> from gristmill.testing import run_flow
@@ -281,10 +279,8 @@ class App(Operations):
         16
         """
         from ._flow.job import FlowJob
-        from ._flow.memo import cleanup_ms
 
-        check_names("app.flow(…)", options, (*OPTIONS, "name", "version", "upgrades", "cleanup_within", "queue", "processes"))
-        cleanup_for_ms = cleanup_ms(cleanup_within, milliseconds)
+        check_names("app.flow(…)", options, (*OPTIONS, "name", "version", "upgrades", "queue", "processes"))
         before_this = [upgrades] if isinstance(upgrades, str) else list(upgrades)
         if before_this and (version is None or version in before_this):
             raise ValueError(f"a flow of version={version!r} upgrades={before_this!r}: give it a version of its own")
@@ -293,9 +289,9 @@ class App(Operations):
             kind = _kind_of(function) if name is None else name
             options.setdefault("retries", RETRIES_DEFAULT)
             checked = options_json(**options)
-            job = self._add(FlowJob(self, function, kind, version, queue, checked, processes, cleanup_for_ms))
+            job = self._add(FlowJob(self, function, kind, version, queue, checked, processes))
             for before in before_this:
-                self._add(FlowJob(self, function, kind, before, queue, checked, processes, cleanup_for_ms))
+                self._add(FlowJob(self, function, kind, before, queue, checked, processes))
             return job
 
         return define if function is None else define(function)

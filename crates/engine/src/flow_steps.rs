@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::signal::{EVENT_KIND, SLEEP_KIND};
-use gristmill_model::{BatchId, JobId, JobState, Signal, Timestamp, Wake};
+use gristmill_model::{BatchId, JobId, JobState, Signal, Timestamp};
 use gristmill_store::{BatchPositions, JobCounts, JobFilter, JobRow, Page, Store, StoreError, Suspension};
 use gristmill_worker::flow::{StepEntry, named_steps};
 pub use gristmill_worker::flow::{name_and_version, step_of};
@@ -106,8 +106,6 @@ pub struct FlowStepsPage {
     pub origin: Option<String>,
     /// How often the flow has begun anew, with an empty memo.
     pub continued: u64,
-    /// Whether the flow was cancelled while it waited, and has been told so: while it is open, it cleans up.
-    pub is_cancelled: bool,
     /// The steps of the page, in the order in which the flow asked for them.
     pub steps: Vec<FlowStep>,
 }
@@ -242,9 +240,6 @@ pub async fn steps(
     let suspensions = suspensions_of(store, flow).await?;
     let beginning = beginning(&suspensions);
     let is_flow = suspensions.iter().any(|suspension| suspension.flow.is_some());
-    let is_cancelled = suspensions
-        .iter()
-        .any(|suspension| suspension.flow == Some(Wake::Cancelled));
     let mut steps = kept(&beginning);
     let kept_count = steps.len();
     let places = places(suspensions);
@@ -264,7 +259,6 @@ pub async fn steps(
         total: total as u32,
         origin: beginning.as_ref().and_then(|kept| kept.origin.clone()),
         continued: beginning.map_or(0, |kept| kept.continued),
-        is_cancelled,
         steps,
     })
 }

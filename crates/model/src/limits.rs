@@ -111,9 +111,6 @@ pub const FAMILY_BATCHES_MAX: usize = 10_000;
 /// Maximum bytes of a memo.
 pub const MEMO_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum time for which a cancelled flow cleans up. Until it ends it holds its key, its group's slots and its parent.
-pub const CLEANUP_MS_MAX: u64 = 24 * 60 * 60 * 1000;
-
 /// Maximum jobs that finalize together. The outcomes of their children are read at once: few reads for many flows, and few
 /// outcomes in memory for jobs with many children.
 pub const FINALIZED_JOBS_MAX: u32 = 256;

@@ -211,11 +211,6 @@ macro_rules! store_conformance {
                 steps_of_their_flows_kind_are_told_apart,
                 flows_under_way_go_first,
             ]
-            graph::flow_cleanup [
-                cancelled_flows_clean_up,
-                cleanups_end_in_time,
-                cleanups_outlast_their_parents,
-            ]
             graph::flow_events [
                 events_are_delivered_or_kept,
                 unread_events_go_back,

@@ -11,7 +11,7 @@ use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::positions::by_batch;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
 use gristmill_store::query::Narrowed;
-use gristmill_store::rules::family::flow::{CancelMode, cannot_retry_step};
+use gristmill_store::rules::family::flow::cannot_retry_step;
 use gristmill_store::{Change, Changed, JobFilter, Selection};
 use tokio_postgres::types::ToSql;
 
@@ -27,7 +27,7 @@ use crate::query::tag::Narrowing;
 
 /// Cancels jobs with their descendants. The caller settles what that ended: the second and third column.
 const CANCEL: &str =
-    "SELECT cancelled, ended_ids, ended_positions FROM gristmill.cancel_trees($1, $2, $3, $4, $5)";
+    "SELECT cancelled, ended_ids, ended_positions FROM gristmill.cancel_trees($1, $2, $3, $4)";
 
 /// The statement that carries a change out.
 fn sql(change: &Change) -> &'static str {
@@ -44,8 +44,7 @@ fn sql(change: &Change) -> &'static str {
 /// The parameters of the statement after the jobs.
 fn params(change: &Change) -> Vec<Param> {
     match change {
-        Change::Cancel => vec![Box::new(CancelMode::Asked.name())],
-        Change::Retry | Change::Discard => Vec::new(),
+        Change::Cancel | Change::Retry | Change::Discard => Vec::new(),
         Change::Prioritise(priority) => vec![Box::new(-i32::from(*priority))],
         Change::Pause { reason, until } => {
             vec![Box::new(reason.clone()), Box::new(until.map(|until| until.0))]
@@ -196,21 +195,10 @@ impl Transaction {
     }
 
     /// Cancels jobs in any state that are open, with their descendants. The caller settles what that ended.
-    pub async fn cancel_trees(
-        &mut self,
-        batches: &[i64],
-        meant: &[Multirange],
-        mode: CancelMode,
-    ) -> Result<Ended> {
-        self.writes.news.changed_slices = true;
-        let states: &[&str] = &[];
+    pub async fn cancel_trees(&mut self, batches: &[i64], meant: &[Multirange]) -> Result<Ended> {
         let mut ended = Ended::default();
-        let row = self
-            .query_opt(CANCEL, &[&batches, &meant, &states, &self.now.0, &mode.name()])
+        self.change_in(&Change::Cancel, batches, meant, &[], &mut ended)
             .await?;
-        if let Some(row) = row {
-            ended.add_columns(&row, 1)?;
-        }
         Ok(ended)
     }
 

@@ -33,18 +33,18 @@ use crate::limits::TEXT_BYTES_MAX;
 use crate::multirange::Multirange;
 
 /// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
-/// holds all of a report's by one row. Flows that may leave children open or clean up are not among them.
+/// holds all of a report's by one row. Flows that may leave children open are not among them.
 /// Says which reports those were, counted from 1, and whether others wait for them.
 const TAKE: &str = "WITH reported AS MATERIALIZED ( \
      SELECT * FROM unnest($2::bigint[], $3::bigint[], $4::integer[], $5::int4multirange[], $6::integer[]) \
      WITH ORDINALITY r (lease_id, batch_id, attempt, positions, count, number)), \
      gone AS (DELETE FROM gristmill.held h USING reported r WHERE h.lease_id = r.lease_id AND h.batch_id = r.batch_id \
      AND h.attempt = r.attempt AND h.worker_id = $1 AND h.positions = r.positions \
-     AND (h.family IS NULL OR NOT gristmill.ends_with_others(h.batch_id, h.family)) RETURNING r.number, h.awaited), \
+     AND (h.family IS NULL OR NOT gristmill.wakes_on_any(h.batch_id, h.family)) RETURNING r.number, h.awaited), \
      cut AS (UPDATE gristmill.held h SET positions = h.positions - r.positions, count = h.count - r.count FROM reported r \
      WHERE h.lease_id = r.lease_id AND h.batch_id = r.batch_id AND h.attempt = r.attempt AND h.worker_id = $1 \
      AND h.positions @> r.positions AND h.positions <> r.positions \
-     AND (h.family IS NULL OR NOT gristmill.ends_with_others(h.batch_id, h.family)) RETURNING r.number, h.awaited) \
+     AND (h.family IS NULL OR NOT gristmill.wakes_on_any(h.batch_id, h.family)) RETURNING r.number, h.awaited) \
      SELECT number, awaited FROM gone UNION ALL SELECT number, awaited FROM cut";
 
 /// Refuses texts that PostgreSQL cannot store.
@@ -151,10 +151,7 @@ impl Transaction {
         let spread = reports.iter().filter(|report| !report.siblings.is_empty());
         let parentages = spread.filter_map(|report| origins.parentage(report.batch));
         back.extend(parentages.map(|parentage| parentage.batch));
-        let locked = self.lock_reported(worker, reports, &back).await?;
-        if locked.are_cleaning {
-            self.end_cleaned(worker, worker_name, reports, ended).await?;
-        }
+        let leaves_open = self.lock_reported(worker, reports, &back).await?;
         let heads = self.heads(&back).await?;
         let keys: Vec<(LeaseId, BatchId, u32)> = reports
             .iter()
@@ -201,7 +198,7 @@ impl Transaction {
         }
         let anew = self.suspend(spawning, ended).await?;
         self.spread(spread, origins, ended).await?;
-        if locked.leaves_open {
+        if leaves_open {
             self.cancel_left_open(ended_parents, ended).await?;
         }
         self.forget_steps(anew).await?;

@@ -285,11 +285,10 @@ impl Transaction {
 
     /// Ends some jobs that nobody started in time. Returns how many, and whether there may be more.
     pub async fn expire(&mut self) -> Result<(u64, bool)> {
-        let mut ended = Ended::default();
-        let late = self.end_late_cleanups(&mut ended).await?;
         self.lock_left_by_expired().await?;
         let slices = self.expired_slices(EXPIRED_SLICES_PER_TRANSACTION).await?;
         let mut expired = 0;
+        let mut ended = Ended::default();
         let mut ended_parents = EndedParents::new();
         for slice in &slices {
             self.writes.shorten(slice, &gristmill_model::Positions::new());
@@ -317,7 +316,6 @@ impl Transaction {
             ended_parents.extend(family);
         }
         self.cancel_left_open(ended_parents, &mut ended).await?;
-        expired += late;
         self.settle(ended).await?;
         self.end_pauses().await?;
         // Jobs that waited behind expired ones are due at once.

@@ -11,14 +11,13 @@ use gristmill_model::positions::by_batch;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
 use gristmill_store::rules::deadline::{Standing, too_late};
 use gristmill_store::rules::ending::Ending;
-use gristmill_store::rules::family::flow::{CancelMode, cannot_retry_step};
+use gristmill_store::rules::family::flow::cannot_retry_step;
 use gristmill_store::{BatchPositions, Change, Changed, JobFilter, Selection};
 use rusqlite::{params, params_from_iter};
 
 use crate::claim::slice::NewSlice;
 use crate::columns::{POSITION_BITS, read_positions, read_state, report_id};
 use crate::failure::Result;
-use crate::graph::cleanup::Taken;
 use crate::graph::dependency::Ended;
 use crate::graph::family::parentage;
 use crate::query::filter::BatchConditions;
@@ -58,8 +57,6 @@ pub(crate) struct Cancelled {
     pub endings: Vec<(JobState, Positions)>,
     /// The children that some of them waited for.
     pub children: Vec<BatchPositions>,
-    /// How many have begun to clean up.
-    pub cleaners: u32,
 }
 
 impl Transaction<'_> {
@@ -81,8 +78,7 @@ impl Transaction<'_> {
         let mut changed = 0;
         let (mut ended, mut children) = (Vec::new(), Vec::new());
         for (batch, positions) in &meant.batches {
-            let cancelled = self.cancel_in(*batch, positions.as_ref(), &meant.states, CancelMode::Asked)?;
-            changed += u64::from(cancelled.cleaners);
+            let cancelled = self.cancel_in(*batch, positions.as_ref(), &meant.states)?;
             let counts = cancelled.endings.iter();
             changed += counts
                 .map(|(_, positions)| u64::from(positions.len()))
@@ -133,7 +129,7 @@ impl Transaction<'_> {
 
     /// Ends jobs that nobody started in time. Returns how many.
     pub fn expire(&mut self) -> Result<u64> {
-        let (mut expired, late) = self.end_late_cleanups()?;
+        let mut expired = 0;
         let (mut ended, mut left_open) = (Vec::new(), Vec::new());
         for slice in self.expired_slices()? {
             self.shorten(&slice, &Positions::new())?;
@@ -155,7 +151,6 @@ impl Transaction<'_> {
         });
         let mut all: Vec<Ended> = ended.collect();
         all.extend(self.cancel_descendants(left_open)?);
-        all.extend(late);
         self.settle(all)?;
         self.end_pauses()?;
         self.forget_keys()?;
@@ -213,121 +208,57 @@ impl Transaction<'_> {
         })
     }
 
-    /// Cancels these open jobs and their descendants, which lose their parents.
-    pub fn cancel_descendants(&mut self, left: Vec<BatchPositions>) -> Result<Vec<Ended>> {
-        self.cancel_trees(left, CancelMode::WithParent)
-    }
-
-    /// Cancels these open jobs, and their descendants with them.
-    pub fn cancel_trees(&mut self, jobs: Vec<BatchPositions>, mode: CancelMode) -> Result<Vec<Ended>> {
-        let mut left: Vec<(BatchPositions, CancelMode)> = jobs.into_iter().map(|jobs| (jobs, mode)).collect();
-        let mut ended = Vec::new();
-        while let Some((jobs, mode)) = left.pop() {
-            let cancelled = self.cancel_in(jobs.batch, Some(&jobs.positions), &[], mode)?;
-            let children = cancelled.children.into_iter();
-            left.extend(children.map(|children| (children, CancelMode::WithParent)));
-            if !cancelled.endings.is_empty() {
-                ended.push(Ended {
-                    batch: jobs.batch,
-                    endings: cancelled.endings,
-                });
-            }
-        }
-        Ok(ended)
-    }
-
     /// Cancels the open jobs among these positions of a batch (all, if `None`), in one of these states. Returns these
     /// jobs. The caller cancels their children, and settles the edges to them.
-    fn cancel_in(
+    pub fn cancel_in(
         &mut self,
         batch: BatchId,
         positions: Option<&Positions>,
         states: &[JobState],
-        mode: CancelMode,
     ) -> Result<Cancelled> {
-        let cleaning = self.cleaning(batch)?;
-        let spared = match mode {
-            CancelMode::WithParent => cleaning.clone(),
-            CancelMode::Asked | CancelMode::AtOnce => Positions::new(),
+        let mut children = Vec::new();
+        let mut cancelled: BTreeMap<u32, Positions> = BTreeMap::new();
+        let mut add = |attempt: u32, positions: &Positions| {
+            let all = cancelled.entry(attempt).or_default();
+            *all = all.union(positions);
         };
-        let (mut children, mut all) = (Vec::new(), Vec::new());
         for slice in self.slices_of(batch)? {
-            let taken = meant_of(&slice.positions, positions).difference(&spared);
+            let taken = meant_of(&slice.positions, positions);
             if !taken.is_empty() && is_meant(slice.state(self.now), states) {
                 self.shorten(&slice, &slice.positions.difference(&taken))?;
                 children.extend(self.left_open(batch, slice.family, &taken)?);
-                all.push(Taken {
-                    positions: taken,
-                    family: slice.family,
-                    attempt: slice.attempt,
-                    // The attempt that comes next is not made any more.
-                    last_attempt: slice.attempt - 1,
-                    rescues: slice.rescues,
-                    rank: Some(slice.rank),
-                });
+                // The attempt that comes next is not made any more.
+                add(slice.attempt - 1, &taken);
             }
         }
         for blocked in self.blocked_of(batch)? {
-            let taken = meant_of(&blocked.positions, positions).difference(&spared);
+            let taken = meant_of(&blocked.positions, positions);
             if !taken.is_empty() && is_meant(blocked.state(), states) {
                 self.shorten_blocked(&blocked, &blocked.positions.difference(&taken))?;
                 children.extend(self.children_of_blocked(&blocked, &taken)?);
-                all.push(Taken {
-                    positions: taken,
-                    family: blocked.family,
-                    attempt: blocked.attempt,
-                    last_attempt: blocked.attempt - 1,
-                    rescues: blocked.rescues,
-                    rank: blocked.rank.map(i64::from),
-                });
+                add(blocked.attempt - 1, &taken);
             }
         }
         for held in self.held_of(batch)? {
-            let taken = meant_of(&held.positions, positions).difference(&spared);
+            let taken = meant_of(&held.positions, positions);
             if !taken.is_empty() && is_meant(JobState::Running, states) {
                 self.let_go(&held, &taken)?;
                 self.revoke(&held, &taken)?;
                 children.extend(self.left_open(batch, held.family, &taken)?);
-                all.push(Taken {
-                    positions: taken,
-                    family: held.family,
-                    attempt: held.attempt,
-                    last_attempt: held.attempt,
-                    rescues: held.rescues,
-                    rank: held.rank.map(i64::from),
-                });
+                add(held.attempt, &taken);
             }
         }
-        let cleaners = self.begin_cleanup(batch, &mut all, &cleaning, mode)?;
-        Ok(Cancelled {
-            endings: self.end_cancelled(batch, &all, &cleaning)?,
-            children,
-            cleaners,
-        })
-    }
-
-    /// Ends jobs that a cancel took.
-    fn end_cancelled(
-        &mut self,
-        batch: BatchId,
-        taken: &[Taken],
-        cleaning: &Positions,
-    ) -> Result<Vec<(JobState, Positions)>> {
-        let mut cancelled: BTreeMap<u32, Positions> = BTreeMap::new();
-        for jobs in taken.iter().filter(|jobs| !jobs.positions.is_empty()) {
-            let all = cancelled.entry(jobs.last_attempt).or_default();
-            *all = all.union(&jobs.positions);
-        }
+        debug_assert!(cancelled.values().all(|positions| !positions.is_empty()));
         for (attempt, positions) in &cancelled {
             self.end_jobs(batch, positions, &Ending::of(JobState::Cancelled, *attempt))?;
-            if !cleaning.is_disjoint(positions) {
-                self.end_cleanup(batch, positions)?;
-            }
         }
         let endings = cancelled.into_values();
-        Ok(endings
-            .map(|positions| (JobState::Cancelled, positions))
-            .collect())
+        Ok(Cancelled {
+            endings: endings
+                .map(|positions| (JobState::Cancelled, positions))
+                .collect(),
+            children,
+        })
     }
 
     /// Cancels the dead jobs among these positions of a batch (all, if `None`). Returns their number.
@@ -442,7 +373,7 @@ impl Transaction<'_> {
         {
             return Ok(0);
         }
-        let others = self.taken_keys(batch)?.union(&self.cancelled_flows(batch)?);
+        let others = self.taken_keys(batch)?;
         let mut retried = Positions::new();
         for report in reports {
             let mut taken = meant_of(&report.positions, positions).difference(&others);

@@ -65,7 +65,6 @@ impl Transaction<'_> {
         };
         let report = with_failures(&report, &failed_writes);
         let report = &*report;
-        self.end_cleaned(worker, worker_name, report)?;
         let (mut receipt, freed) = match self.let_go_whole(worker, report, &reported)? {
             Some(freed) => (
                 Receipt {

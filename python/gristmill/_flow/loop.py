@@ -13,7 +13,7 @@ import collections
 import contextvars
 import functools
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, Coroutine
 
 from .memo import SLEEP, FlowError, Record, check_awaited, each
 from .kept import Kept, holds_nothing
@@ -155,10 +155,6 @@ class FlowTask(_Task):
 
 async def _waited(awaitable: Any) -> Any:
     return await awaitable
-
-
-def _was_cancelled(memos: list[Any]) -> bool:
-    return any(["cancelled" in memo for memo in memos])
 
 
 class FlowLoop:
@@ -343,7 +339,6 @@ class AsyncFlow(Flow):
     def _replay(self, payload: Any) -> Any:
         loop = self._loop
         self._wave_ms: int | None = None
-        self._is_to_cancel = False
         memos = self._memos
         self._is_replayed = bool(memos)
         if memos:
@@ -358,13 +353,8 @@ class AsyncFlow(Flow):
         for number, memo in enumerate(memos):
             if self._next is not None or main.done():
                 return self._ended(main)
-            if "cancelled" in memo:
-                # What it does then is in the next part.
-                self._is_to_cancel = True
-                continue
             if number:
                 self._wave_ms = memo.get("time")
-                self._cancel()
                 seen = memo.get("seen")
                 if seen is None:
                     for index in range(spawned):
@@ -383,7 +373,6 @@ class AsyncFlow(Flow):
     def _proceed(self) -> Any:
         """Goes on with what has ended since the last suspension."""
         self._is_replayed, self._wave_ms = False, None
-        self._cancel()
         seen = self._untold()
         is_all = len(seen) == len(self._owners) - self._owners.count(None)
         for index in seen:
@@ -393,17 +382,8 @@ class AsyncFlow(Flow):
             return self._ended(self._main)
         return self._suspension(seen, is_all)
 
-    def _cancel(self) -> None:
-        """Raises the cancellation where the code waits, if the instance was cancelled."""
-        if self._is_to_cancel:
-            self._is_to_cancel = False
-            self._main.cancel()
-            self._loop.run()
-
     def _ended(self, main: asyncio.Task[Any]) -> Any:
-        if self._next is not None:
-            return self._anew()
-        return None if main.cancelled() and _was_cancelled(self._memos) else main.result()
+        return self._anew() if self._next is not None else main.result()
 
     def time_s(self) -> float:
         """The loop's time: that of the run in which this part of the flow was run first."""
@@ -565,11 +545,8 @@ class PlainFlow(Flow):
         """Its value, or its `Suspension`."""
         spawned = 0
         owners = self._owners
-        self._cancelled: set[int] = set()
         for number, memo in enumerate(self._memos):
-            if "cancelled" in memo:
-                self._cancel(owners[:spawned])
-            elif number:
+            if number:
                 seen = memo.get("seen")
                 for index in range(spawned) if seen is None else each(seen):
                     if owners[index] is not None:
@@ -586,10 +563,6 @@ class PlainFlow(Flow):
             is_done = True
         except Suspended:
             pass
-        except asyncio.CancelledError:
-            if not _was_cancelled(self._memos):
-                raise
-            is_done = True
         if self._next is not None:
             return self._anew()
         if is_done:
@@ -603,7 +576,7 @@ class PlainFlow(Flow):
         def answer() -> Any:
             ended = [(order, index) for index, order in enumerate([one.order() for one in results]) if order is not None]
             if not ended:
-                self._unwind()
+                raise Suspended
             index = min(ended)[1]
             winner = results[index]
             for one in results:
@@ -613,24 +586,10 @@ class PlainFlow(Flow):
 
         return Result("first", None, answer, results)
 
-    def _unwind(self) -> NoReturn:
-        """Waits: what runs on the way out begins no step."""
-        self._is_over = True
-        raise Suspended
-
-    def _cancel(self, owners: list[Record | None]) -> None:
-        """What the code waits for raises the cancellation."""
-        for record in owners:
-            if record is not None:
-                record.give_up()
-                self._cancelled.add(id(record))
-
     def _promise(self, record: Record) -> Result:
         def answer() -> Any:
-            if id(record) in self._cancelled:
-                raise asyncio.CancelledError
             if not record.order:
-                self._unwind()
+                raise Suspended
             value, error = self._outcome(record)
             if error is not None:
                 raise error

@@ -7,7 +7,6 @@ The memo is a list with a part for each suspension, as JSON objects:
   which was cancelled before it began.
 * `seen`: the children whose ends were told before the suspension and after the one before it, in that order: numbers and
   `[first, end]`. Left out where these are all that were spawned before and not yet seen.
-* `cancelled`: the instance was cancelled here, and may clean up. The store writes this part, which has nothing else.
 * `values`: `[name, value]`, `[name, value, key]` or, for a failure, `[name, null, key, failure]`: of `local`, `now` and the like.
 * `begin`: only in the first part: what an instance begins with that continues itself, or that has steps of another instance. `state`
   stands in place of the payload; `count` is how often it has begun anew; `origin` is the instance from which the steps are, `memos`
@@ -25,9 +24,6 @@ from typing import Any, Callable, Iterable, cast
 
 # Different groups of children that one suspension spawns: the store's limit.
 GROUPS_MAX = 1_000
-
-# The store's limit of the time for which a cancelled instance cleans up.
-CLEANUP_MS_MAX = 24 * 60 * 60 * 1000
 
 # The name of steps that are sleeps. An event has its name after the same sign.
 SLEEP = "@sleep"
@@ -201,14 +197,6 @@ def shown(name: str, key: str | None, mark: str = " ") -> str:
 
 def counted(count: int | None) -> str:
     return "one payload" if count is None else f"{count:,} items"
-
-
-def cleanup_ms(within: Any, milliseconds: Callable[[Any], int]) -> int | None:
-    """How long a cancelled instance may clean up; None for one that ends at once."""
-    span = None if within is None else milliseconds(within)
-    if span is not None and not 1 <= span <= CLEANUP_MS_MAX:
-        raise ValueError(f"cleanup_within={within!r}: give a span from 1 ms to 1 day (CLEANUP_MS_MAX), or omit it")
-    return span
 
 
 def checked(what: str, value: Any) -> str:

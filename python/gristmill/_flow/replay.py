@@ -71,7 +71,6 @@ class Program:
         seconds: Callable[[Any], float] = float,
         convert_local: Callable[[Any], Callable[[Any], Any] | None] | None = None,
         payload_of: Callable[..., Any] | None = None,
-        cleanup_ms: int | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -86,7 +85,6 @@ class Program:
         self.convert_local = convert_local
         # Makes a payload of the flow's arguments.
         self.payload_of = payload_of or _only
-        self.cleanup = "" if cleanup_ms is None else f',"cleanup_ms":{cleanup_ms}'
 
     def canonical(self, text: str) -> str:
         """The JSON of a payload as it is hashed: in the order of members, and with whole numbers without a fraction, since a flow in
@@ -573,8 +571,8 @@ class Flow:
     def _anew(self) -> Suspension:
         # Events that open waits have got meanwhile go back, too.
         open = [self._outcomes[index]["job"] for index, record in enumerate(self._owners) if record is not None and record.is_event]
-        ends = _gives_up(open + self._unread(is_anew=True)) + self._program.cleanup
-        return Suspension(f'{{"children":[],"memo":[{self._next}],"on_failure":"collect","flow":true,"wake":"anew"{ends}}}')
+        gives_up = _gives_up(open + self._unread(is_anew=True))
+        return Suspension(f'{{"children":[],"memo":[{self._next}],"on_failure":"collect","flow":true,"wake":"anew"{gives_up}}}')
 
     def _unread(self, is_anew: bool) -> list[str]:
         """Waits that got events which the code has not read: those given up, or all of a new beginning. The store gives each back once."""
@@ -663,9 +661,9 @@ class Flow:
         text = self._program.encode(memo)
         self._check_memo(text)
         wake = "all" if groups_open == 1 else "any"
-        ends = _gives_up(given_up + self._unread(is_anew=False)) + self._program.cleanup
+        gives_up = _gives_up(given_up + self._unread(is_anew=False))
         self._remember(memo, spawned)
-        return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"{ends}}}')
+        return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"{gives_up}}}')
 
     def _check_memo(self, text: str) -> None:
         if len(text) > MEMO_BYTES_MAX // 4 and len(text.encode("utf-8", "surrogatepass")) > MEMO_BYTES_MAX:

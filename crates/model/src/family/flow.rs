@@ -19,8 +19,6 @@ pub enum Wake {
     /// At once, from its beginning: the memo of this step replaces those of all steps before. Their children are no longer
     /// its own, and those that are open are cancelled. Its attempts count from 1 again.
     Anew,
-    /// At once, because it was cancelled: it may clean up. Only the store writes such a step.
-    Cancelled,
 }
 
 impl Wake {
@@ -30,7 +28,6 @@ impl Wake {
             Wake::All => "all",
             Wake::Any => "any",
             Wake::Anew => "anew",
-            Wake::Cancelled => "cancelled",
         }
     }
 }
@@ -44,7 +41,7 @@ impl FromStr for Wake {
     type Err = ParseWakeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Wake::All, Wake::Any, Wake::Anew, Wake::Cancelled]
+        [Wake::All, Wake::Any, Wake::Anew]
             .into_iter()
             .find(|wake| wake.name() == text)
             .ok_or_else(|| ParseWakeError(text.to_owned()))

@@ -96,7 +96,6 @@ impl Siblings {
             flow: None,
             seen: Vec::new(),
             given_up: Vec::new(),
-            cleanup_ms: None,
             children: self.children,
         }
     }

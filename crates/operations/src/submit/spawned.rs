@@ -31,9 +31,6 @@ struct SpawnRequest {
     /// The children of earlier steps that the flow gives up. See [`Spawn::given_up`].
     #[serde(default)]
     given_up: Vec<JobId>,
-    /// How long the flow may clean up. See [`Spawn::cleanup_ms`].
-    #[serde(default)]
-    cleanup_ms: Option<u64>,
 }
 
 /// Children of one kind.
@@ -120,7 +117,6 @@ pub fn read_spawn(body: &RawValue, kind: &str) -> Result<Spawn, String> {
         memo: Some(read.memo),
         flow: read.flow.then_some(read.wake),
         given_up: read.given_up,
-        cleanup_ms: read.cleanup_ms,
     };
     let checked = Suspended::one(0, spawn.clone()).check();
     checked.map(|()| spawn).map_err(|error| error.to_string())

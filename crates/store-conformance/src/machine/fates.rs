@@ -12,9 +12,6 @@ use crate::machine::{KINDS, Machine, policy};
 /// Flows give up children with numbers below this one.
 const GIVEN_UP_BELOW: usize = 5;
 
-/// How long some flows may clean up. The clock goes on by less than twice this at a time.
-const CLEANUP_MS: u64 = 25;
-
 impl Machine<'_> {
     /// A report of a slice in which each position has its fate.
     pub(super) fn report_by(&mut self, slice: &LeasedSlice, fates: &[Fate]) -> Report {
@@ -90,7 +87,7 @@ impl Machine<'_> {
     fn step_of(&mut self, position: u32, count: u32, wake: Wake, awaits: Option<Await>) -> Suspended {
         // A flow that begins anew waits for nothing.
         let (count, awaits) = match wake {
-            Wake::Anew | Wake::Cancelled => (0, None),
+            Wake::Anew => (0, None),
             Wake::All | Wake::Any => (count, awaits),
         };
         let mut children = self.children(position, count);
@@ -106,7 +103,6 @@ impl Machine<'_> {
         }
         let spawn = Spawn {
             children,
-            cleanup_ms: position.is_multiple_of(2).then_some(CLEANUP_MS),
             ..Spawn::new().flow(wake)
         };
         Suspended::one(position, spawn.memo(&self.payloads).unwrap())
@@ -126,7 +122,7 @@ impl Machine<'_> {
                     .positions
                     .iter()
                     .map(|position| job(slice.batch, position));
-                let children = jobs.map(|flow| self.reference.children_to_give_up(flow));
+                let children = jobs.map(|flow| self.reference.children_of_steps(flow));
                 let chosen = children.map(|children| -> Vec<JobId> {
                     let number = self.payloads as usize % GIVEN_UP_BELOW;
                     // Some are given up again.

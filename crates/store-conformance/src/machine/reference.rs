@@ -15,7 +15,6 @@ use gristmill_model::{
     Prerequisite, Receipt, Report, RetryPolicy, Signal, SplitMix64, Timestamp, WorkerId,
 };
 use gristmill_store::JobCounts;
-use gristmill_store::rules::family::flow::{CancelMode, ending_in};
 
 pub use families::Created;
 use families::{Family, Parenthood, siblings_of, suspended_of};
@@ -57,8 +56,6 @@ pub struct Job {
     steps: Vec<usize>,
     /// The signal that ends it. Nothing runs it.
     signal: Option<Signal>,
-    /// While it cleans up after a cancel, the time by which it ends.
-    cleans_until: Option<Timestamp>,
     place: Place,
 }
 
@@ -192,7 +189,6 @@ impl Reference {
             parenthood: None,
             steps: Vec::new(),
             signal: new.options.signal.clone(),
-            cleans_until: None,
             place: if after.is_empty() && new.options.signal.is_none() {
                 Place::Ready
             } else {
@@ -413,11 +409,6 @@ impl Reference {
                 receipt.refused.insert(position);
                 continue;
             };
-            if job.cleans_until.is_some() && ending_in(report).contains(position) {
-                receipt.refused.insert(position);
-                self.cancel_with_descendants(vec![id], CancelMode::AtOnce, now);
-                continue;
-            }
             receipt.accepted.insert(position);
             if report.released.contains(position) {
                 job.come_back(now);
@@ -502,6 +493,49 @@ impl Reference {
         jobs.map(|(id, _)| *id).collect()
     }
 
+    /// Keeps the latest ended batch, batches with dead jobs, and batches that ended at `before` or later.
+    pub fn prune(&mut self, before: Timestamp) -> (u64, u64) {
+        let mut batches: BTreeMap<BatchId, Vec<&Job>> = BTreeMap::new();
+        for (id, job) in &self.jobs {
+            batches.entry(id.batch).or_default().push(job);
+        }
+        let is_over = |batch: &BatchId| {
+            let jobs = batches.get(batch);
+            jobs.is_none_or(|jobs| jobs.iter().all(|job| job.ended_at().is_some()))
+        };
+        let ended = batches.iter().filter_map(|(id, jobs)| {
+            // Its parents still need it.
+            let families = jobs.iter().filter_map(|job| Some(&self.families[job.child_of?]));
+            let mut parents = families.filter(|family| !family.is_left);
+            if parents.any(|family| !is_over(&family.parent().batch)) {
+                return None;
+            }
+            let moments: Option<Vec<Timestamp>> = jobs.iter().map(|job| job.ended_at()).collect();
+            let is_dead = |job: &&Job| {
+                matches!(
+                    job.place,
+                    Place::Ended {
+                        state: JobState::Dead,
+                        ..
+                    }
+                )
+            };
+            Some((moments?.into_iter().max()?, *id, jobs.iter().any(is_dead)))
+        });
+        let mut ended: Vec<(Timestamp, BatchId, bool)> = ended.collect();
+        ended.sort_unstable();
+        ended.pop();
+        let gone: BTreeSet<BatchId> = ended
+            .into_iter()
+            .filter(|(at, _, has_dead)| *at < before && !has_dead)
+            .map(|(_, id, _)| id)
+            .collect();
+        let jobs_before = self.jobs.len();
+        self.jobs.retain(|id, _| !gone.contains(&id.batch));
+        self.forget_events();
+        (gone.len() as u64, (jobs_before - self.jobs.len()) as u64)
+    }
+
     pub fn states(&self, now: Timestamp) -> Vec<(JobId, JobState, u32)> {
         let states = self.jobs.iter().map(|(id, job)| match job.place {
             Place::Blocked | Place::Ready if !job.pauses.is_empty() => (*id, JobState::Paused, job.attempt),
@@ -559,7 +593,6 @@ impl Job {
     fn end(&mut self, state: JobState, at: Timestamp) {
         let value = (state == JobState::Completed).then(|| self.payload.clone());
         self.pauses.clear();
-        self.cleans_until = None;
         self.place = Place::Ended {
             state,
             attempt: self.attempt,

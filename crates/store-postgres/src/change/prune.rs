@@ -247,7 +247,6 @@ impl Transaction {
             "suspension",
             "kept_event",
             "returned_event",
-            "cleanup",
             "child_batch",
             "step_batch",
         ] {

@@ -46,20 +46,6 @@ impl Ended {
         Ok(())
     }
 
-    /// Adds what another one has.
-    pub fn merge(&mut self, other: Ended) {
-        other
-            .0
-            .iter()
-            .for_each(|(batch, positions)| self.add(*batch, positions));
-    }
-
-    /// The number of jobs of these batches.
-    pub fn count_in(&self, batches: &[i64]) -> u64 {
-        let of = |batch: &i64| self.0.get(&BatchId(*batch)).map_or(0, Positions::len);
-        batches.iter().map(|batch| u64::from(of(batch))).sum()
-    }
-
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{BatchId, JobId, PackedArray, Positions, Report, Signal, Suspended, WorkerId};
-use gristmill_store::rules::family::flow::{
-    BySuspended, CancelMode, EarlierSteps, Waiting, forgotten, join_memos,
-};
+use gristmill_store::rules::family::flow::{BySuspended, EarlierSteps, Waiting, forgotten, join_memos};
 use gristmill_store::rules::family::{Brood, Family};
 use gristmill_store::{BatchPositions, FlowEvent, FlowEventReceipt, Suspension};
 use tokio_postgres::Row;
@@ -37,15 +35,6 @@ const EARLIER: &str = "SELECT c.batch_id, coalesce(c.parents, s.parents), c.boun
      FROM gristmill.suspension s JOIN gristmill.child_batch c ON c.parent_id = s.batch_id AND c.family = s.family \
      WHERE s.batch_id = $1 AND s.flow IS NOT NULL AND s.parents && $2::integer[] ORDER BY c.batch_id";
 
-/// What reports concern beside their own jobs.
-#[derive(Debug, Default)]
-pub(crate) struct Reported {
-    /// Whether flows that end, or wait again, have open children.
-    pub leaves_open: bool,
-    /// Whether flows of their batches clean up.
-    pub are_cleaning: bool,
-}
-
 impl Spawning {
     /// Those of the new batches of children that wait for events.
     pub fn awaiting_events(&self, new: &[BatchId]) -> Vec<i64> {
@@ -59,13 +48,14 @@ impl Spawning {
 }
 
 impl Transaction {
-    /// Locks what these reports concern, before the rows of `held`: the batches `back`, and open children of flows.
+    /// Locks what these reports concern, before the rows of `held`: the batches `back`, and open children of flows. Returns
+    /// whether there are such children.
     pub async fn lock_reported(
         &self,
         worker: WorkerId,
         reports: &[&Report],
         back: &[BatchId],
-    ) -> Result<Reported> {
+    ) -> Result<bool> {
         let leases: Vec<i64> = reports.iter().map(|report| report.lease.0).collect();
         let batches: Vec<i64> = reports.iter().map(|report| report.batch.0).collect();
         let attempts: Vec<i32> = reports
@@ -82,20 +72,13 @@ impl Transaction {
         let back: Vec<i64> = back.iter().map(|batch| batch.0).collect();
         let row = self
             .query_opt(
-                "SELECT gristmill.lock_reported($1, $2, $3, $4, $5, $6, $7) IS NOT NULL, \
-                 EXISTS (SELECT FROM gristmill.cleanup u WHERE u.batch_id = ANY ($3))",
+                "SELECT gristmill.lock_reported($1, $2, $3, $4, $5, $6, $7) IS NOT NULL",
                 &[
                     &worker.0, &leases, &batches, &attempts, &positions, &seeing, &back,
                 ],
             )
             .await?;
-        match row {
-            None => Ok(Reported::default()),
-            Some(row) => Ok(Reported {
-                leaves_open: row.try_get(0)?,
-                are_cleaning: row.try_get(1)?,
-            }),
-        }
+        row.map_or(Ok(false), |row| Ok(row.try_get(0)?))
     }
 
     /// Locks the batches of what a worker holds, before the rows of `held`, and open children of flows that are not rescued
@@ -160,7 +143,7 @@ impl Transaction {
         let batches: Vec<i64> = children.iter().map(|jobs| jobs.batch.0).collect();
         let positions = children.into_iter().map(|jobs| Multirange(jobs.positions));
         let ended = self
-            .cancel_trees(&batches, &positions.collect::<Vec<_>>(), CancelMode::WithParent)
+            .cancel_trees(&batches, &positions.collect::<Vec<_>>())
             .await?;
         self.settle(ended).await?;
         Ok(())

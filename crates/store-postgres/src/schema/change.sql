@@ -94,32 +94,28 @@ BEGIN
 END
 $$;
 
--- Cancels open jobs. Of each batch, those that clean up (`cleaners`) become claimable for that as a family. Returns how many jobs it took,
--- and which have ended; the caller settles the edges that lead to them.
+-- Cancels open jobs. Returns which those were; the caller settles the edges that lead to them.
 CREATE OR REPLACE FUNCTION gristmill.cancel_open(
-    batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint, cleaners int4multirange[], families bigint[],
+    batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint,
     OUT cancelled bigint, OUT ended_ids bigint[], OUT ended_positions int4multirange[]
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    cleaning bigint;
 BEGIN
     PERFORM gristmill.lock_batches(batch_ids);
     WITH meant AS MATERIALIZED (
-        SELECT m.batch_id, m.positions, coalesce(m.cleaners, '{}') AS cleaners, m.family
-        FROM unnest(batch_ids, meant, cleaners, families) AS m (batch_id, positions, cleaners, family)
+        SELECT m.batch_id, m.positions FROM unnest(batch_ids, meant) AS m (batch_id, positions)
     ), waiting AS MATERIALIZED (
-        SELECT s.batch_id, s.id, s.attempt, s.rescues, s.rank, s.positions * m.positions AS taken, s.positions - m.positions AS rest
+        SELECT s.batch_id, s.id, s.attempt, s.positions * m.positions AS taken, s.positions - m.positions AS rest
         FROM gristmill.slice s JOIN meant m ON m.batch_id = s.batch_id
         WHERE s.positions && m.positions AND (cardinality(states) = 0
             OR CASE WHEN s.run_at <= now_ms THEN 'waiting' ELSE 'scheduled' END = ANY (states))
     ), running AS MATERIALIZED (
-        SELECT h.lease_id, h.batch_id, h.attempt, h.first_position, h.worker_id, h.rescues, h.rank,
-            h.positions * m.positions AS taken, h.positions - m.positions AS rest
+        SELECT h.lease_id, h.batch_id, h.attempt, h.first_position, h.worker_id, h.positions * m.positions AS taken,
+            h.positions - m.positions AS rest
         FROM gristmill.held h JOIN meant m ON m.batch_id = h.batch_id
         WHERE h.positions && m.positions AND (cardinality(states) = 0 OR 'running' = ANY (states))
     ), blocked AS MATERIALIZED (
-        SELECT w.batch_id, w.part, w.attempt, w.rescues, w.rank, w.positions * m.positions AS taken, w.positions - m.positions AS rest
+        SELECT w.batch_id, w.part, w.attempt, w.positions * m.positions AS taken, w.positions - m.positions AS rest
         FROM gristmill.blocked w JOIN meant m ON m.batch_id = w.batch_id
         WHERE w.positions && m.positions AND (cardinality(states) = 0
             OR CASE WHEN w.pauses IS NULL THEN 'blocked' ELSE 'paused' END = ANY (states))
@@ -144,42 +140,27 @@ BEGIN
     ), told AS (
         INSERT INTO gristmill.revoked (worker_id, lease_id, batch_id, positions)
         SELECT worker_id, lease_id, batch_id, taken FROM running
-    ), taken AS MATERIALIZED (
-        -- The attempt that would have come next is never made.
-        SELECT batch_id, attempt, attempt - 1 AS last_attempt, rescues, rank, taken FROM waiting
-        UNION ALL SELECT batch_id, attempt, attempt - 1, rescues, rank, taken FROM blocked
-        UNION ALL SELECT batch_id, attempt, attempt, rescues, rank, taken FROM running
-    ), claimable AS (
-        INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions,
-            awaited, family)
-        SELECT b.id, least(b.run_at, now_ms), NULL, b.lane_id, t.attempt, t.rescues, gristmill.count(t.taken * m.cleaners),
-            greatest(gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options) / b.count, 1),
-            coalesce(t.rank, -b.priority::integer), t.taken * m.cleaners, gristmill.is_awaited(b.id), m.family
-        FROM taken t JOIN meant m ON m.batch_id = t.batch_id AND m.cleaners && t.taken JOIN gristmill.batch b ON b.id = t.batch_id
-        RETURNING count
     ), ended AS (
-        SELECT t.batch_id, t.last_attempt AS attempt, range_agg(range) AS positions
-        FROM taken t JOIN meant m ON m.batch_id = t.batch_id CROSS JOIN LATERAL unnest(t.taken - m.cleaners) range
-        GROUP BY t.batch_id, t.last_attempt
+        -- The attempt that would have come next is never made.
+        SELECT t.batch_id, t.attempt, range_agg(range) AS positions
+        FROM (SELECT batch_id, attempt - 1 AS attempt, taken FROM waiting
+              UNION ALL SELECT batch_id, attempt - 1, taken FROM blocked
+              UNION ALL SELECT batch_id, attempt, taken FROM running) t
+        CROSS JOIN LATERAL unnest(t.taken) range
+        GROUP BY t.batch_id, t.attempt
     ), reported AS (
         INSERT INTO gristmill.report (batch_id, first_position, attempt, finished_at, count, state, positions)
         SELECT batch_id, lower(positions), attempt, now_ms, gristmill.count(positions), 'cancelled', positions FROM ended
     ), by_batch AS (
         SELECT e.batch_id, range_agg(range) AS positions FROM ended e CROSS JOIN LATERAL unnest(e.positions) range GROUP BY e.batch_id
     )
-    SELECT coalesce(sum(gristmill.count(b.positions)), 0), coalesce(array_agg(b.batch_id), '{}'), coalesce(array_agg(b.positions), '{}'),
-        (SELECT coalesce(sum(c.count), 0) FROM claimable c)
-    INTO cancelled, ended_ids, ended_positions, cleaning FROM by_batch b;
-    IF cleaning > 0 THEN
-        PERFORM gristmill.wake();
-    END IF;
-    cancelled := cancelled + cleaning;
+    SELECT coalesce(sum(gristmill.count(b.positions)), 0), coalesce(array_agg(b.batch_id), '{}'), coalesce(array_agg(b.positions), '{}')
+    INTO cancelled, ended_ids, ended_positions FROM by_batch b;
 END
 $$;
 
 -- Cancels open jobs. Returns how many it cancelled, without their children and the jobs that wait for them, which are cancelled with
--- them. A flow that may clean up ends once it has, or by the next cancel. A worker that runs one of them learns it from its next
--- heartbeat, and its report of that job is refused.
+-- them. A worker that runs one of them learns it from its next heartbeat, and its report of that job is refused.
 CREATE OR REPLACE FUNCTION gristmill.cancel(ids text[]) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -190,7 +171,7 @@ DECLARE
 BEGIN
     SELECT coalesce(array_agg(batch_id), '{}'), coalesce(array_agg(positions), '{}') INTO batch_ids, meant
         FROM gristmill.jobs_by_id(cancel.ids);
-    SELECT * INTO tree FROM gristmill.cancel_trees(batch_ids, meant, '{}', now_ms, 'asked');
+    SELECT * INTO tree FROM gristmill.cancel_trees(batch_ids, meant, '{}', now_ms);
     IF gristmill.settle(tree.ended_ids, tree.ended_positions, now_ms) > 0 THEN
         PERFORM gristmill.wake();
     END IF;
@@ -215,7 +196,7 @@ BEGIN
     WITH meant AS MATERIALIZED (
         SELECT m.batch_id, m.positions FROM unnest(batch_ids, meant) AS m (batch_id, positions)
     ), runnable AS (
-        SELECT r.batch_id, r.first_position, r.positions, m.positions - coalesce(x.rejected, '{}') - coalesce(y.cancelled, '{}') AS meant
+        SELECT r.batch_id, r.first_position, r.positions, m.positions - coalesce(x.rejected, '{}') AS meant
         FROM gristmill.report r JOIN meant m ON m.batch_id = r.batch_id
         JOIN gristmill.batch b ON b.id = r.batch_id AND NOT gristmill.is_signal(b.options)
             AND NOT gristmill.is_step(b.id)
@@ -223,12 +204,6 @@ BEGIN
             SELECT range_agg(int4range(f.position, f.position + 1)) AS rejected FROM gristmill.failure f
             WHERE f.batch_id = r.batch_id AND f.lease_id = 0 AND f.attempt = 0 AND f.error::json ->> 'type' <> 'prerequisite'
         ) x ON r.state = 'cancelled' AND r.attempt = 0
-        -- A retry would cancel flows once more that have been cancelled while they waited.
-        LEFT JOIN LATERAL (
-            SELECT range_agg(int4range(p.position, p.position + 1)) AS cancelled
-            FROM gristmill.suspension s CROSS JOIN LATERAL unnest(s.parents) AS p (position)
-            WHERE s.batch_id = r.batch_id AND s.flow = 'cancelled'
-        ) y ON true
         WHERE r.state <> 'completed' AND (r.state <> 'dead' OR r.attempt > 0)
             AND (cardinality(states) = 0 OR r.state = ANY (states))
     ), ended AS MATERIALIZED (

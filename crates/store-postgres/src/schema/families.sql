@@ -46,11 +46,10 @@ BEGIN ATOMIC
 END;
 
 -- Cancels jobs as `cancel_open` does, and releases their keys. The children of cancelled parents are cancelled, too, and the children of
--- those: of parents that wait, and of flows that have some open while they run or could. Of flows that may clean up, the mode says what
--- becomes (`asked`, `with_parent` or `at_once`, see flow.rs in the crate `store`). Returns how many of the meant jobs were cancelled or
--- clean up, and all that ended. The caller settles the edges that lead to those.
+-- those: of parents that wait, and of flows that have some open while they run or could. Returns how many of the meant jobs were
+-- cancelled, and all that was. The caller settles the edges that lead to those.
 CREATE OR REPLACE FUNCTION gristmill.cancel_trees(
-    batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint, mode text,
+    batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint,
     OUT cancelled bigint, OUT ended_ids bigint[], OUT ended_positions int4multirange[]
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -58,9 +57,7 @@ DECLARE
     level_ids bigint[] := batch_ids;
     level_positions int4multirange[] := meant;
     level_states text[] := states;
-    level_mode text := mode;
     level record;
-    begun record;
     next_ids bigint[];
     next_positions int4multirange[];
 BEGIN
@@ -68,11 +65,6 @@ BEGIN
     ended_positions := '{}';
     LOOP
         PERFORM gristmill.lock_batches(level_ids);
-        IF level_mode = 'with_parent' AND EXISTS (SELECT FROM gristmill.cleanup u WHERE u.batch_id = ANY (level_ids)) THEN
-            SELECT array_agg(m.positions - coalesce(c.positions, '{}') ORDER BY m.number) INTO level_positions
-            FROM unnest(level_ids, level_positions) WITH ORDINALITY AS m (batch_id, positions, number)
-            LEFT JOIN gristmill.cleaning(level_ids) c ON c.batch_id = m.batch_id;
-        END IF;
         WITH meant AS MATERIALIZED (
             SELECT m.batch_id, m.positions FROM unnest(level_ids, level_positions) AS m (batch_id, positions)
         ), children AS (
@@ -96,19 +88,10 @@ BEGIN
         SELECT array_agg(c.batch_id ORDER BY c.batch_id), array_agg(c.positions ORDER BY c.batch_id) INTO next_ids, next_positions FROM (
             SELECT k.batch_id, range_agg(r) AS positions FROM children k CROSS JOIN LATERAL unnest(k.positions) r GROUP BY k.batch_id
         ) c;
-        SELECT NULL::int4multirange[] AS cleaners, NULL::bigint[] AS families INTO begun;
-        IF level_mode <> 'at_once' THEN
-            SELECT * INTO begun FROM gristmill.begin_cleanup(level_ids, level_positions, level_states, now_ms);
-        END IF;
-        SELECT * INTO level
-            FROM gristmill.cancel_open(level_ids, level_positions, level_states, now_ms, begun.cleaners, begun.families);
+        SELECT * INTO level FROM gristmill.cancel_open(level_ids, level_positions, level_states, now_ms);
         cancelled := coalesce(cancelled, level.cancelled);
         ended_ids := ended_ids || level.ended_ids;
         ended_positions := ended_positions || level.ended_positions;
-        PERFORM FROM gristmill.cleanup u WHERE u.batch_id = ANY (level.ended_ids);
-        IF FOUND THEN
-            PERFORM gristmill.end_cleanup(level.ended_ids, level.ended_positions);
-        END IF;
         PERFORM FROM gristmill.keyed k WHERE k.batch_id = ANY (level.ended_ids);
         IF FOUND THEN
             PERFORM gristmill.release_keys(level.ended_ids, level.ended_positions, 'cancelled', now_ms);
@@ -117,7 +100,6 @@ BEGIN
         level_ids := next_ids;
         level_positions := next_positions;
         level_states := '{}';
-        level_mode := 'with_parent';
     END LOOP;
 END
 $$;
@@ -258,7 +240,7 @@ BEGIN
     END IF;
     SELECT coalesce(array_agg(k.batch_id), '{}'), coalesce(array_agg(k.positions), '{}') INTO child_ids, child_positions
         FROM gristmill.open_children(parent_id, waiting.family, failed_positions) k;
-    SELECT * INTO tree FROM gristmill.cancel_trees(child_ids, child_positions, '{}', now_ms, 'with_parent');
+    SELECT * INTO tree FROM gristmill.cancel_trees(child_ids, child_positions, '{}', now_ms);
     IF cardinality(child_ids) > 0 THEN
         -- The cancel may have cut slices of other parents' children. A claim of this transaction takes these for new ones, so it is told
         -- of more than it can take, and wakes others.

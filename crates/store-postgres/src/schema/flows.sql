@@ -1,76 +1,9 @@
 -- Flows: jobs that run step by step. See flow.rs in the crate `store`.
 
--- Whether more than their own rows changes when jobs that run as this step end: a flow that runs again when any child ends may have
--- others open still, and one that cleans up ends as cancelled.
-CREATE OR REPLACE FUNCTION gristmill.ends_with_others(batch_id bigint, family bigint) RETURNS boolean
+-- Whether jobs run as a step of a flow that runs again when any child ends, so that others may be open still.
+CREATE OR REPLACE FUNCTION gristmill.wakes_on_any(batch_id bigint, family bigint) RETURNS boolean
 LANGUAGE sql STABLE
-RETURN EXISTS (SELECT FROM gristmill.suspension s WHERE s.batch_id = $1 AND s.family = $2 AND s.flow = 'any')
-    OR EXISTS (SELECT FROM gristmill.cleanup u WHERE u.batch_id = $1);
-
--- The flows of each of these batches that clean up.
-CREATE OR REPLACE FUNCTION gristmill.cleaning(batch_ids bigint[]) RETURNS TABLE (batch_id bigint, positions int4multirange)
-LANGUAGE sql STABLE STRICT ROWS 4
-BEGIN ATOMIC
-    SELECT u.batch_id, range_agg(r) FROM gristmill.cleanup u CROSS JOIN LATERAL unnest(u.positions) r
-    WHERE u.batch_id = ANY (batch_ids) GROUP BY u.batch_id;
-END;
-
--- Lets flows clean up that may: of jobs that a cancel takes out of these batches, which are locked. They get a memo that tells them so.
--- Returns them and their new family, for each batch; NULL for those of which none may. The caller makes them claimable.
-CREATE OR REPLACE FUNCTION gristmill.begin_cleanup(
-    batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint, OUT cleaners int4multirange[], OUT families bigint[]
-)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    cancelled_memo CONSTANT text := '{"cancelled":true,"seen":[]}';
-BEGIN
-    IF NOT EXISTS (SELECT FROM gristmill.suspension s WHERE s.batch_id = ANY (batch_ids) AND s.cleanup_ms IS NOT NULL) THEN
-        RETURN;
-    END IF;
-    WITH open AS (
-        SELECT s.batch_id, s.family, s.positions FROM gristmill.slice s WHERE s.batch_id = ANY (batch_ids) AND s.family IS NOT NULL
-            AND (cardinality(states) = 0 OR CASE WHEN s.run_at <= now_ms THEN 'waiting' ELSE 'scheduled' END = ANY (states))
-        UNION ALL
-        SELECT h.batch_id, h.family, h.positions FROM gristmill.held h WHERE h.batch_id = ANY (batch_ids) AND h.family IS NOT NULL
-            AND (cardinality(states) = 0 OR 'running' = ANY (states))
-        UNION ALL
-        SELECT w.batch_id, w.family, w.positions FROM gristmill.blocked w WHERE w.batch_id = ANY (batch_ids) AND w.family IS NOT NULL
-            AND (cardinality(states) = 0 OR CASE WHEN w.pauses IS NULL THEN 'blocked' ELSE 'paused' END = ANY (states))
-    ), begun AS MATERIALIZED (
-        SELECT o.batch_id, s.cleanup_ms, range_agg(r) AS positions
-        FROM unnest(batch_ids, meant) AS m (batch_id, positions) JOIN open o ON o.batch_id = m.batch_id
-        JOIN gristmill.suspension s ON s.batch_id = o.batch_id AND s.family = o.family AND s.cleanup_ms IS NOT NULL
-        LEFT JOIN gristmill.cleaning(batch_ids) c ON c.batch_id = o.batch_id
-        CROSS JOIN LATERAL unnest(o.positions * m.positions - coalesce(c.positions, '{}')) r
-        GROUP BY o.batch_id, s.cleanup_ms
-    ), timed AS (
-        INSERT INTO gristmill.cleanup (batch_id, ends_at, positions)
-        SELECT b.batch_id, now_ms + b.cleanup_ms, b.positions FROM begun b
-    ), all_begun AS MATERIALIZED (
-        SELECT b.batch_id, nextval('gristmill.family') AS family, range_agg(r) AS positions
-        FROM begun b CROSS JOIN LATERAL unnest(b.positions) r GROUP BY b.batch_id
-    ), told AS (
-        INSERT INTO gristmill.suspension (batch_id, family, on_failure, flow, parents, memos)
-        SELECT b.batch_id, b.family, 'collect', 'cancelled', p.parents,
-            '[' || array_to_string(array_fill(cancelled_memo, ARRAY[cardinality(p.parents)]), E'\n,') || ']'
-        FROM all_begun b CROSS JOIN LATERAL (
-            SELECT array_agg(j ORDER BY j) AS parents
-            FROM unnest(b.positions) r CROSS JOIN LATERAL generate_series(lower(r), upper(r) - 1) j) p
-    )
-    SELECT array_agg(b.positions ORDER BY m.number), array_agg(b.family ORDER BY m.number) INTO cleaners, families
-    FROM unnest(batch_ids) WITH ORDINALITY AS m (batch_id, number) LEFT JOIN all_begun b ON b.batch_id = m.batch_id;
-END
-$$;
-
--- Forgets the time of flows that have ended. Their batches are locked.
-CREATE OR REPLACE FUNCTION gristmill.end_cleanup(batch_ids bigint[], ended int4multirange[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    UPDATE gristmill.cleanup u SET positions = u.positions - e.positions
-        FROM unnest(batch_ids, ended) AS e (batch_id, positions) WHERE u.batch_id = e.batch_id AND u.positions && e.positions;
-    DELETE FROM gristmill.cleanup u WHERE u.batch_id = ANY (batch_ids) AND isempty(u.positions);
-END
-$$;
+RETURN EXISTS (SELECT FROM gristmill.suspension s WHERE s.batch_id = $1 AND s.family = $2 AND s.flow = 'any');
 
 -- Whether the jobs of a batch are steps of flows.
 CREATE OR REPLACE FUNCTION gristmill.is_step(batch_id bigint) RETURNS boolean
@@ -90,11 +23,6 @@ DECLARE
     child_ids bigint[];
     locked bigint[];
 BEGIN
-    -- Those that clean up end by a cancel, which locks their batches so. Two reports of one batch would wait for each other.
-    SELECT array_agg(DISTINCT u.batch_id) INTO flows FROM gristmill.cleanup u WHERE u.batch_id = ANY (batch_ids);
-    IF flows IS NOT NULL THEN
-        PERFORM gristmill.lock_batches(flows);
-    END IF;
     LOOP
         SELECT array_agg(DISTINCT h.batch_id), array_agg(DISTINCT k.batch_id) INTO flows, child_ids
         FROM unnest(lease_ids, batch_ids, attempts, meant) AS r (lease_id, batch_id, attempt, positions)
@@ -130,7 +58,7 @@ BEGIN
         FROM gristmill.left_open(batch_ids, families, meant) k;
     IF child_ids IS NOT NULL THEN
         SELECT t.ended_ids, t.ended_positions INTO ended_ids, ended_positions
-            FROM gristmill.cancel_trees(child_ids, children, '{}', now_ms, 'with_parent') t;
+            FROM gristmill.cancel_trees(child_ids, children, '{}', now_ms) t;
     END IF;
 END
 $$;

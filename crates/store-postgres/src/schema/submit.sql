@@ -215,7 +215,7 @@ BEGIN
         IF others IS NULL THEN
             NULL;
         ELSIF on_duplicate = 'replace' THEN
-            SELECT * INTO tree FROM gristmill.cancel_trees(others, other_positions, '{}', now_ms, 'at_once');
+            SELECT * INTO tree FROM gristmill.cancel_trees(others, other_positions, '{}', now_ms);
             DELETE FROM gristmill.job_key k WHERE k.scope = scope_id AND k.key = ANY (keys) AND k.batch_id = ANY (others);
             PERFORM gristmill.settle(tree.ended_ids, tree.ended_positions, now_ms);
         ELSE

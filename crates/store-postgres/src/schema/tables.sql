@@ -235,8 +235,7 @@ CREATE TABLE gristmill.suspension (
     batch_id   bigint NOT NULL,
     family     bigint NOT NULL,
     on_failure text NOT NULL,      -- fail or collect
-    flow       text,               -- for steps of flows, when they run again: all, any, anew or cancelled; NULL for other jobs
-    cleanup_ms bigint,             -- how long flows may clean up that are cancelled after this step; NULL where they end at once
+    flow       text,               -- for steps of flows, when they run again: all, any or anew; NULL for other jobs
     parents    integer[] NOT NULL, -- the positions of all of them, ascending
     memos      text NOT NULL,      -- a JSON array, one memo a position
     PRIMARY KEY (batch_id, family)
@@ -270,16 +269,6 @@ CREATE TABLE gristmill.kept_event (
     value    text NOT NULL, -- a JSON array of one
     PRIMARY KEY (batch_id, position, id)
 );
-
--- Flows that were cancelled and clean up: they end as cancelled at this time at the latest. Who changes one locks the batch.
-CREATE TABLE gristmill.cleanup (
-    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    batch_id  bigint NOT NULL,
-    ends_at   bigint NOT NULL,
-    positions int4multirange NOT NULL
-);
-CREATE INDEX cleanup_batch ON gristmill.cleanup (batch_id);
-CREATE INDEX cleanup_ends ON gristmill.cleanup (ends_at);
 
 -- Jobs that got an event which their flow has not read, and which went back: it goes back once. Deleted with the batch of the job.
 CREATE TABLE gristmill.returned_event (

@@ -14,7 +14,6 @@ use gristmill_model::{
 use gristmill_store::integrity::keys_sum;
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::dependency::{WaitingJobs, stored_prerequisites};
-use gristmill_store::rules::family::flow::CancelMode;
 use gristmill_store::rules::keys::rerun::{PlannedRerun, reruns};
 use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted, scope_id, stored_after};
 use gristmill_store::rules::lanes::LaneName;
@@ -276,9 +275,7 @@ impl Transaction {
             return Ok(());
         }
         let (batches, positions) = columns(&plan.replaced);
-        let ended = self
-            .cancel_trees(&batches, &positions, CancelMode::AtOnce)
-            .await?;
+        let ended = self.cancel_trees(&batches, &positions).await?;
         // Only their periods remain.
         self.execute(
             "DELETE FROM gristmill.job_key WHERE scope = $1 AND key = ANY ($2) AND batch_id = ANY ($3)",

@@ -2,7 +2,6 @@
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{NewBatch, Positions, RunId, Timestamp};
-use gristmill_store::rules::family::flow::CancelMode;
 use gristmill_store::run::RunProgress;
 use gristmill_store::{NewRun, Run, RunAdvance, RunState, StoreError};
 use tokio_postgres::Row;
@@ -137,7 +136,7 @@ impl Transaction {
             .map(|row| row.try_get(0))
             .collect::<std::result::Result<_, _>>()?;
         let all = vec![Multirange(Positions::all(BATCH_JOBS_MAX)); batches.len()];
-        let ended = self.cancel_trees(&batches, &all, CancelMode::AtOnce).await?;
+        let ended = self.cancel_trees(&batches, &all).await?;
         self.settle(ended).await?;
         self.delete_batches(&batches).await?;
         Ok(())

@@ -185,7 +185,6 @@ impl Transaction<'_> {
         self.execute("DELETE FROM suspension WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM kept_event WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM returned_event WHERE batch_id = ?1", [batch.0])?;
-        self.execute("DELETE FROM cleanup WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM child_batch WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM step_batch WHERE batch_id = ?1", [batch.0])?;
         self.delete_tags(batch)?;

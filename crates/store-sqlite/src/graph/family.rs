@@ -144,8 +144,7 @@ impl Transaction<'_> {
     /// Stores what jobs that are suspended together remember.
     pub fn insert_suspension(&self, batch: BatchId, family: i64, suspended: &Suspended) -> Result<()> {
         self.execute(
-            "INSERT INTO suspension (batch_id, family, on_failure, flow, positions, memos, cleanup_ms) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT INTO suspension (batch_id, family, on_failure, flow, positions, memos) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             params![
                 batch.0,
                 family,
@@ -153,7 +152,6 @@ impl Transaction<'_> {
                 suspended.flow.map(Wake::name),
                 suspended.positions.to_string(),
                 suspended.memos.as_str(),
-                suspended.cleanup_ms.map(u64::cast_signed),
             ],
         )?;
         Ok(())
@@ -215,7 +213,7 @@ impl Transaction<'_> {
     }
 
     /// A new number for a family of a batch.
-    pub fn next_family(&self, batch: BatchId) -> Result<i64> {
+    fn next_family(&self, batch: BatchId) -> Result<i64> {
         let next = self.row(
             "SELECT coalesce(max(family), 0) + 1 FROM suspension WHERE batch_id = ?1",
             [batch.0],
@@ -422,6 +420,22 @@ impl Transaction<'_> {
             Some(family) => Ok(family.children_of(positions)),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// Cancels these open jobs and their descendants.
+    pub fn cancel_descendants(&mut self, mut left: Vec<BatchPositions>) -> Result<Vec<Ended>> {
+        let mut ended = Vec::new();
+        while let Some(jobs) = left.pop() {
+            let cancelled = self.cancel_in(jobs.batch, Some(&jobs.positions), &[])?;
+            left.extend(cancelled.children);
+            if !cancelled.endings.is_empty() {
+                ended.push(Ended {
+                    batch: jobs.batch,
+                    endings: cancelled.endings,
+                });
+            }
+        }
+        Ok(ended)
     }
 
     /// The memos of jobs of a family that are claimed to finalize. A flow gets the memos of all of its steps.

@@ -237,8 +237,7 @@ CREATE TABLE suspension (
     batch_id   INTEGER NOT NULL,
     family     INTEGER NOT NULL,
     on_failure TEXT NOT NULL, -- fail or collect
-    flow       TEXT,          -- for steps of flows, when they run again: all, any, anew or cancelled; NULL for other jobs
-    cleanup_ms INTEGER,       -- how long flows may clean up that are cancelled after this step; NULL where they end at once
+    flow       TEXT,          -- for steps of flows, when they run again: all, any or anew; NULL for other jobs
     positions  TEXT NOT NULL, -- of all parents
     memos      TEXT NOT NULL, -- a JSON array, one memo a position
     PRIMARY KEY (batch_id, family)
@@ -269,16 +268,6 @@ CREATE TABLE kept_event (
     value    TEXT NOT NULL     -- a JSON array of one
 ) STRICT;
 CREATE INDEX kept_event_job ON kept_event (batch_id, position);
-
--- Flows that were cancelled and clean up: they end as cancelled at this time at the latest.
-CREATE TABLE cleanup (
-    id        INTEGER PRIMARY KEY,
-    batch_id  INTEGER NOT NULL,
-    ends_at   INTEGER NOT NULL,
-    positions TEXT NOT NULL
-) STRICT;
-CREATE INDEX cleanup_batch ON cleanup (batch_id);
-CREATE INDEX cleanup_ends ON cleanup (ends_at);
 
 -- Jobs that got an event which their flow has not read, and which went back: it goes back once. Deleted with the batch of the job.
 CREATE TABLE returned_event (

@@ -7,7 +7,6 @@ use gristmill_model::{
 };
 use gristmill_store::integrity::keys_sum;
 use gristmill_store::rules::dependency::WaitingJobs;
-use gristmill_store::rules::family::flow::CancelMode;
 use gristmill_store::rules::keys::rerun::{PlannedRerun, reruns};
 use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted, scope_id, stored_after};
 use gristmill_store::rules::lanes::LaneName;
@@ -76,7 +75,7 @@ impl Transaction<'_> {
                 positions: positions.clone(),
             });
         }
-        let ended = self.cancel_trees(replaced, CancelMode::AtOnce)?;
+        let ended = self.cancel_descendants(replaced)?;
         self.settle(ended)?;
         for (of, positions) in &plan.skipped {
             self.raise(*of, positions, batch.batch.options.priority)?;

@@ -2,7 +2,6 @@
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{BatchId, NewBatch, Positions, RunId, Timestamp};
-use gristmill_store::rules::family::flow::CancelMode;
 use gristmill_store::run::RunProgress;
 use gristmill_store::{BatchPositions, NewRun, Run, RunAdvance, RunState, StoreError};
 use rusqlite::{Connection, params};
@@ -121,7 +120,7 @@ impl Transaction<'_> {
             batch: *batch,
             positions: Positions::all(BATCH_JOBS_MAX),
         });
-        let ended = self.cancel_trees(all.collect(), CancelMode::AtOnce)?;
+        let ended = self.cancel_descendants(all.collect())?;
         self.settle(ended)?;
         for batch in batches {
             self.delete_batch(batch)?;

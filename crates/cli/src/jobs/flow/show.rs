@@ -87,7 +87,6 @@ fn head(details: &JobDetails, steps: &FlowStepsPage, now: Timestamp) -> String {
     let row = &details.row;
     let (name, version) = name_and_version(&row.kind);
     let state = match row.state {
-        state if steps.is_cancelled && !state.is_final() => format!("cancelling: it cleans up ({state})"),
         JobState::Blocked => "blocked: waits for its steps".to_owned(),
         state => state.to_string(),
     };

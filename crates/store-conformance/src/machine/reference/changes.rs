@@ -1,64 +1,42 @@
 //! Changes of jobs in the reference.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use gristmill_model::{BatchId, JobId, JobState, Timestamp};
-use gristmill_store::rules::family::flow::CancelMode;
+use gristmill_model::{JobId, JobState, Timestamp};
 
 use crate::machine::reference::families::Parenthood;
-use crate::machine::reference::{Created, Job, Place, Reference};
+use crate::machine::reference::{Created, Place, Reference};
 
 impl Reference {
     pub fn cancel(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
-        self.cancel_by(jobs, CancelMode::Asked, now)
-    }
-
-    pub(super) fn cancel_by(&mut self, jobs: Vec<JobId>, mode: CancelMode, now: Timestamp) -> u64 {
-        let changed = self.cancel_with_descendants(jobs, mode, now);
+        let changed = self.cancel_with_descendants(jobs, now);
         self.settle(now);
         changed
     }
 
     /// Cancels jobs. The children of waiting parents are cancelled with them. Returns the number of the former.
-    pub(super) fn cancel_with_descendants(
-        &mut self,
-        jobs: Vec<JobId>,
-        mode: CancelMode,
-        now: Timestamp,
-    ) -> u64 {
+    pub(super) fn cancel_with_descendants(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
         let mut changed = 0;
         let mut descendants = Vec::new();
         for id in jobs {
             let children = self.children_of(id);
-            let cleanup_ms = self.cleanup_ms(id, mode);
             let Some(job) = self.jobs.get_mut(&id) else {
                 continue;
             };
-            if mode == CancelMode::WithParent && job.cleans_until.is_some() {
-                continue;
-            }
             match job.place {
-                Place::Blocked | Place::Ready if cleanup_ms.is_none() => {
+                Place::Blocked | Place::Ready => {
                     job.attempt -= 1;
                     job.end(JobState::Cancelled, now);
                 }
-                Place::Blocked | Place::Ready => {}
                 Place::Held { worker, lease } => {
                     self.revoked.push((worker, lease, id));
-                    if cleanup_ms.is_none() {
-                        job.end(JobState::Cancelled, now);
-                    }
+                    job.end(JobState::Cancelled, now);
                 }
                 Place::Ended { .. } => continue,
-            }
-            if let Some(cleanup_ms) = cleanup_ms {
-                self.clean_up(id, cleanup_ms, now);
             }
             descendants.extend(children);
             changed += 1;
         }
         if !descendants.is_empty() {
-            self.cancel_with_descendants(descendants, CancelMode::WithParent, now);
+            self.cancel_with_descendants(descendants, now);
         }
         changed
     }
@@ -69,7 +47,7 @@ impl Reference {
         let mut changed = 0;
         for id in jobs {
             // A flow may have used the outcomes of its steps.
-            let may_run = !self.is_step(id) && !self.was_cancelled(id) && self.may_retry(id, now);
+            let may_run = !self.is_step(id) && self.may_retry(id, now);
             let Some(job) = self.jobs.get_mut(&id).filter(|_| may_run) else {
                 continue;
             };
@@ -91,10 +69,7 @@ impl Reference {
     }
 
     pub fn expire(&mut self, created: &mut Created, now: Timestamp) -> u64 {
-        let is_late = |job: &Job| job.cleans_until.is_some_and(|until| until <= now);
-        let late = self.jobs.iter().filter(|(_, job)| is_late(job));
-        let late: Vec<JobId> = late.map(|(id, _)| *id).collect();
-        let mut expired = self.cancel_with_descendants(late, CancelMode::AtOnce, now);
+        let mut expired = 0;
         for job in self.jobs.values_mut() {
             if !matches!(job.place, Place::Held { .. }) {
                 job.end_pauses(now);
@@ -178,48 +153,5 @@ impl Reference {
             changed += 1;
         }
         changed
-    }
-
-    /// Keeps the latest ended batch, batches with dead jobs, and batches that ended at `before` or later.
-    pub fn prune(&mut self, before: Timestamp) -> (u64, u64) {
-        let mut batches: BTreeMap<BatchId, Vec<&Job>> = BTreeMap::new();
-        for (id, job) in &self.jobs {
-            batches.entry(id.batch).or_default().push(job);
-        }
-        let is_over = |batch: &BatchId| {
-            let jobs = batches.get(batch);
-            jobs.is_none_or(|jobs| jobs.iter().all(|job| job.ended_at().is_some()))
-        };
-        let ended = batches.iter().filter_map(|(id, jobs)| {
-            // Its parents still need it.
-            let families = jobs.iter().filter_map(|job| Some(&self.families[job.child_of?]));
-            let mut parents = families.filter(|family| !family.is_left);
-            if parents.any(|family| !is_over(&family.parent().batch)) {
-                return None;
-            }
-            let moments: Option<Vec<Timestamp>> = jobs.iter().map(|job| job.ended_at()).collect();
-            let is_dead = |job: &&Job| {
-                matches!(
-                    job.place,
-                    Place::Ended {
-                        state: JobState::Dead,
-                        ..
-                    }
-                )
-            };
-            Some((moments?.into_iter().max()?, *id, jobs.iter().any(is_dead)))
-        });
-        let mut ended: Vec<(Timestamp, BatchId, bool)> = ended.collect();
-        ended.sort_unstable();
-        ended.pop();
-        let gone: BTreeSet<BatchId> = ended
-            .into_iter()
-            .filter(|(at, _, has_dead)| *at < before && !has_dead)
-            .map(|(_, id, _)| id)
-            .collect();
-        let jobs_before = self.jobs.len();
-        self.jobs.retain(|id, _| !gone.contains(&id.batch));
-        self.forget_events();
-        (gone.len() as u64, (jobs_before - self.jobs.len()) as u64)
     }
 }

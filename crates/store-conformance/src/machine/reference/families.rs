@@ -7,8 +7,6 @@ use gristmill_model::{
     Timestamp, Wake,
 };
 
-use gristmill_store::rules::family::flow::{CANCELLED_MEMO, CancelMode};
-
 use crate::machine::reference::{Place, Reference};
 
 /// The children of one parent.
@@ -20,8 +18,6 @@ pub struct Family {
     pub(super) flow: Option<Wake>,
     pub(super) memo: String,
     pub(super) children: BTreeSet<JobId>,
-    /// How long the parent may clean up, if it is a flow and is cancelled after this step.
-    pub(super) cleanup_ms: Option<u64>,
     /// Whether the parent, a flow, has begun anew since.
     pub(super) is_left: bool,
     /// The tag of the parent and of its children.
@@ -59,20 +55,6 @@ impl Created {
 }
 
 impl Family {
-    /// The step that tells a flow that it was cancelled.
-    pub(super) fn of_cancel(parent: JobId, tag: Option<String>) -> Self {
-        Family {
-            parent,
-            on_failure: OnChildFailure::Collect,
-            flow: Some(Wake::Cancelled),
-            memo: CANCELLED_MEMO.to_owned(),
-            children: BTreeSet::new(),
-            cleanup_ms: None,
-            is_left: false,
-            tag,
-        }
-    }
-
     pub(super) fn parent(&self) -> JobId {
         self.parent
     }
@@ -91,30 +73,28 @@ impl Reference {
         if suspended.begins_anew() {
             self.begin_anew(id, now);
         }
+        let family = self.families.len();
         let has_new = suspended
             .children
             .iter()
             .any(|children| children.payloads.count() > 0);
         let given_up = self.given_up(id, suspended);
         let waits = match suspended.flow {
-            Some(Wake::Anew | Wake::Cancelled) => false,
+            Some(Wake::Anew) => false,
             Some(wake) => {
                 self.waits_after(id, wake, suspended.seen.first().copied(), given_up.len(), has_new)
             }
             None => has_new,
         };
         if !given_up.is_empty() {
-            self.cancel_with_descendants(given_up, CancelMode::WithParent, now);
+            self.cancel_with_descendants(given_up, now);
         }
-        // A child that is given up may get a family, too.
-        let family = self.families.len();
         self.families.push(Family {
             parent: id,
             on_failure: suspended.on_failure,
             flow: suspended.flow,
             memo: suspended.memos.as_str().trim_matches(['[', ']']).to_owned(),
             children: BTreeSet::new(),
-            cleanup_ms: suspended.cleanup_ms,
             is_left: false,
             tag: self.jobs.get(&id).and_then(|job| job.tag.clone()),
         });
@@ -159,7 +139,6 @@ impl Reference {
                 flow: Some(Wake::Anew),
                 memo: memo.to_owned(),
                 children: BTreeSet::new(),
-                cleanup_ms: None,
                 is_left: false,
                 tag: None,
             });
@@ -279,7 +258,7 @@ impl Reference {
         };
         if fails {
             job.end(JobState::Dead, now);
-            self.cancel_with_descendants(children, CancelMode::WithParent, now);
+            self.cancel_with_descendants(children, now);
         } else {
             job.place = Place::Ready;
         }

@@ -1,10 +1,9 @@
 //! Flows of the reference: jobs that suspend step by step, and events for them.
 
 use gristmill_model::{BatchId, JobId, JobState, Signal, Suspended, Timestamp, Wake};
-use gristmill_store::rules::family::flow::CancelMode;
 use gristmill_store::{FlowEvent, FlowEventReceipt};
 
-use crate::machine::reference::families::{Family, Parenthood};
+use crate::machine::reference::families::Parenthood;
 use crate::machine::reference::{Place, Reference};
 
 /// An event that its flow does not await yet.
@@ -57,16 +56,6 @@ impl Reference {
             _ => (id, None),
         });
         described.collect()
-    }
-
-    /// The children that a flow may give up: those that end by it. One that cleans up would be open still.
-    pub fn children_to_give_up(&self, id: JobId) -> Vec<(JobId, Option<JobState>)> {
-        let mut children = self.children_of_steps(id);
-        children.retain(|(child, _)| {
-            let cleans = self.jobs.get(child).is_some_and(|job| job.cleans_until.is_some());
-            !cleans && self.cleanup_ms(*child, CancelMode::WithParent).is_none()
-        });
-        children
     }
 
     /// The memo of a job that finalizes; the memos of all steps of a flow.
@@ -184,7 +173,7 @@ impl Reference {
                 .children_of_steps(id)
                 .iter()
                 .all(|(_, state)| state.is_some()),
-            Wake::Anew | Wake::Cancelled => true,
+            Wake::Anew => true,
         }
     }
 
@@ -192,7 +181,7 @@ impl Reference {
     pub(super) fn begin_anew(&mut self, id: JobId, now: Timestamp) {
         let left = self.children_of_steps(id).into_iter();
         let left = left.filter_map(|(child, state)| state.is_none().then_some(child));
-        self.cancel_with_descendants(left.collect(), CancelMode::WithParent, now);
+        self.cancel_with_descendants(left.collect(), now);
         if let Some(job) = self.jobs.get_mut(&id) {
             (job.attempt, job.rescues) = (1, 0);
             for family in job.steps.drain(..) {
@@ -208,38 +197,8 @@ impl Reference {
         let left = left.filter(|(_, state)| state.is_none());
         let left: Vec<JobId> = left.map(|(child, _)| child).collect();
         if !left.is_empty() {
-            self.cancel_with_descendants(left, CancelMode::WithParent, now);
+            self.cancel_with_descendants(left, now);
         }
-    }
-
-    /// How long a flow may clean up that is cancelled now; `None` where it ends.
-    pub(super) fn cleanup_ms(&self, id: JobId, mode: CancelMode) -> Option<u64> {
-        let job = self.jobs.get(&id).filter(|job| job.cleans_until.is_none())?;
-        let own = job.parenthood.as_ref().filter(|_| mode != CancelMode::AtOnce)?;
-        self.families[own.family].cleanup_ms
-    }
-
-    /// Lets an open flow run again, to clean up.
-    pub(super) fn clean_up(&mut self, id: JobId, cleanup_ms: u64, now: Timestamp) {
-        let family = self.families.len();
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        self.families.push(Family::of_cancel(id, job.tag.clone()));
-        let told_before = 0;
-        job.parenthood = Some(Parenthood { family, told_before });
-        job.steps.push(family);
-        job.run_at = job.batch_run_at.min(now);
-        job.expires_at = None;
-        job.cleans_until = Some(now.plus_ms(cleanup_ms as i64));
-        job.pauses.clear();
-        job.place = Place::Ready;
-    }
-
-    /// Reports whether a flow was told that it is cancelled.
-    pub(super) fn was_cancelled(&self, id: JobId) -> bool {
-        let mut steps = self.jobs.get(&id).into_iter().flat_map(|job| &job.steps);
-        steps.any(|family| self.families[*family].flow == Some(Wake::Cancelled))
     }
 
     /// Sends events to flows.

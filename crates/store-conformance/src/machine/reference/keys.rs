@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::{After, BatchId, JobId, KeyedBatch, NewBatch, OnDuplicate, Positions, Timestamp};
-use gristmill_store::rules::family::flow::CancelMode;
 
 use crate::machine::reference::{Job, Place, Reference, merged};
 
@@ -135,8 +134,7 @@ impl Reference {
             .iter()
             .map(|(position, of)| (*position, self.awaited_by(*of)))
             .collect();
-        let replaced = plan.replaced.iter().map(|(_, of)| *of).collect();
-        self.cancel_by(replaced, CancelMode::AtOnce, now);
+        self.cancel(plan.replaced.iter().map(|(_, of)| *of).collect(), now);
         for id in &plan.skipped {
             if let Some(job) = self.jobs.get_mut(id).filter(|job| job.is_claimable()) {
                 job.rank = job.rank.min(-batch.batch.options.priority);

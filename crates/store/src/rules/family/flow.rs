@@ -27,17 +27,11 @@
 //! for it that is open, or back to the kept events, before those that were sent later. It goes back once, so a flow may name
 //! such a child again in later suspensions.
 
-//!
-//! A flow that is cancelled while it waits may clean up, if its last step says for how long ([`Suspended::cleanup_ms`]). Its open
-//! children are cancelled, and it runs again at once, as one more family without children: [`cancellation`]. A row of `cleanup`
-//! says by when it ends. Until then it may suspend and wait as before. A report that would end it, retry it or begin it anew ends
-//! it as cancelled, and so do a second cancel and the end of its time, wherever it stands then. A cancel of its parent leaves it be.
-
 use std::collections::BTreeMap;
 
 use gristmill_model::positions::by_batch;
 use gristmill_model::{
-    BatchId, JobId, NewBatch, OnChildFailure, PackedArray, Positions, Report, Suspended, Timestamp, Wake,
+    BatchId, JobId, NewBatch, OnChildFailure, PackedArray, Positions, Suspended, Timestamp, Wake,
 };
 
 use crate::rules::family::{Brood, Family};
@@ -190,60 +184,6 @@ impl BySuspended {
     }
 }
 
-/// What a cancel does with flows that may clean up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CancelMode {
-    /// They begin to clean up. Those that do already end.
-    Asked,
-    /// The jobs lose their parent: they begin to clean up, and those that do already go on.
-    WithParent,
-    /// They end at once: another job takes their place, or their time is over.
-    AtOnce,
-}
-
-impl CancelMode {
-    /// The name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CancelMode::Asked => "asked",
-            CancelMode::WithParent => "with_parent",
-            CancelMode::AtOnce => "at_once",
-        }
-    }
-}
-
-/// The memo that tells a flow that it was cancelled. It was told no other end before that.
-pub const CANCELLED_MEMO: &str = r#"{"cancelled":true,"seen":[]}"#;
-
-/// The step that tells these flows that they were cancelled.
-pub fn cancellation(positions: Positions) -> Suspended {
-    let memos = vec![CANCELLED_MEMO; positions.len() as usize].join("\n,");
-    Suspended {
-        memos: PackedArray::from_stored(format!("[{memos}]")),
-        positions,
-        on_failure: OnChildFailure::Collect,
-        flow: Some(Wake::Cancelled),
-        seen: Vec::new(),
-        given_up: Vec::new(),
-        cleanup_ms: None,
-        children: Vec::new(),
-    }
-}
-
-/// The jobs of a report that it would end or begin anew.
-pub fn ending_in(report: &Report) -> Positions {
-    let completed = report.completed.iter().map(|completed| &completed.positions);
-    let anew = report
-        .suspended
-        .iter()
-        .filter(|suspended| suspended.begins_anew());
-    let mut ending: Positions = report.failed.iter().map(|failed| failed.position).collect();
-    for positions in completed.chain(anew.map(|suspended| &suspended.positions)) {
-        ending = ending.union(positions);
-    }
-    ending
-}
-
 /// The number of the family with which flows begin that have a memo from the start. Families of suspensions have higher ones.
 pub const BEGINNING: i64 = 0;
 
@@ -256,7 +196,6 @@ pub fn beginning(batch: &NewBatch) -> Option<Suspended> {
         flow: Some(Wake::Anew),
         seen: Vec::new(),
         given_up: Vec::new(),
-        cleanup_ms: None,
         children: Vec::new(),
     })
 }
