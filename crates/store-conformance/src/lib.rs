@@ -210,6 +210,7 @@ macro_rules! store_conformance {
                 flows_begin_with_memos,
                 steps_of_their_flows_kind_are_told_apart,
                 flows_under_way_go_first,
+                flows_that_begin_anew_go_to_the_end,
             ]
             graph::flow_events [
                 events_are_delivered_or_kept,

@@ -6,7 +6,8 @@ use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
     After, BatchId, Clock, JobState, LeasedSlice, NewBatch, PackedArray, Positions, Spawn, Wake, WorkerId,
 };
-use gristmill_store::{Change, JobFilter, Page, PruneOptions, Selection, Store, Suspension};
+use gristmill_store::rules::admission::held_back::HELD_BACK_AFTER_MS;
+use gristmill_store::{Change, JobFilter, Page, PruneOptions, Selection, Store, Suspension, Want};
 
 use crate::Database;
 use crate::fixture::*;
@@ -540,17 +541,19 @@ pub async fn flows_under_way_go_first(database: &dyn Database) {
     let id = submit(&*store, batch(6)).await;
     let claim = async |jobs_max| held(&claim(&*store, worker, jobs_max).await);
     let begun = only(crate::fixture::claim(&*store, worker, 3).await);
-    database.clock().advance_ms(1_000);
-    let stepped_at = database.clock().now();
+    database.clock().advance_ms(400);
+    let later_at = database.clock().now();
     let later = submit(&*store, batch_of("a", 1)).await;
+    database.clock().advance_ms(600);
+    let stepped_at = database.clock().now();
     suspend(&*store, worker, &begun, None, |_| step(1, "a", 1, Wake::All)).await;
-    // Each is due since it could be claimed, whatever its place.
+    // Each is due since it could be claimed, whatever its place: a step that stands before older jobs is not the oldest.
     let lanes = store.metrics().await.unwrap().lanes;
     let due_since: BTreeMap<_, _> = lanes
         .iter()
         .map(|lane| (&*lane.kind, lane.oldest_due_at))
         .collect();
-    let expected = [("a", Some(stepped_at)), (KIND, Some(submitted_at))];
+    let expected = [("a", Some(later_at)), (KIND, Some(submitted_at))];
     assert_eq!(due_since, expected.into());
     let steps = only(crate::fixture::claim(&*store, worker, 2).await);
     assert_eq!((&*steps.kind, steps.positions.to_string().as_str()), ("a", "0-1"));
@@ -578,4 +581,54 @@ pub async fn flows_under_way_go_first(database: &dyn Database) {
     database.clock().advance_ms(5);
     assert_eq!(claim(10).await, [format!("{}:0", BatchId(inner.0 + 1))]);
     assert!(findings(&*store).await.is_empty());
+}
+
+/// A flow that begins anew goes to the end of the line, and stays there: a loop without end does not keep others waiting.
+pub async fn flows_that_begin_anew_go_to_the_end(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let first_at = database.clock().now();
+    let id = submit(&*store, batch(1)).await;
+    let first = one(&*store, worker).await;
+    database.clock().advance_ms(1_000);
+    let second = submit(&*store, batch(1)).await;
+    database.clock().advance_ms(1_000);
+    let claim = async |jobs_max| held(&claim(&*store, worker, jobs_max).await);
+    suspend(&*store, worker, &first, None, |_| {
+        Spawn::new().flow(Wake::Anew).memo(&7).unwrap()
+    })
+    .await;
+    assert_eq!(claim(1).await, [format!("{second}:0")]);
+    let again = one(&*store, worker).await;
+    assert_eq!(again.batch, id);
+    // Another job has a place between that of the first round and that of the second.
+    let mut between = batch(1);
+    between.options.run_at = Some(first_at.plus_ms(1_500));
+    let between = submit(&*store, between).await;
+    database.clock().advance_ms(2 * HELD_BACK_AFTER_MS);
+    let last = submit(&*store, batch(1)).await;
+    suspend(&*store, worker, &again, None, |_| step(1, "a", 1, Wake::All)).await;
+    // The step has the place of its flow, but is due only since it was stored.
+    let steps = Want {
+        kinds: vec!["a".into()],
+        ..want(1)
+    };
+    let due_by = |ago_ms: i64| store.now().plus_ms(-ago_ms);
+    assert_eq!(
+        store.due_lanes(&steps, due_by(HELD_BACK_AFTER_MS)).await.unwrap(),
+        []
+    );
+    assert_eq!(store.due_lanes(&steps, due_by(0)).await.unwrap().len(), 1);
+    assert_eq!(claim(1).await, [format!("{between}:0")]);
+    let steps = only(crate::fixture::claim(&*store, worker, 1).await);
+    assert_eq!(&*steps.kind, "a");
+    // What a step spawns for its flow has the step's place.
+    database.clock().advance_ms(1_000);
+    let report = spreading_at(&steps, &steps.positions, |_| step(2, "b", 1, Wake::All));
+    exchange(&*store, worker, vec![report], None).await;
+    let sibling = only(crate::fixture::claim(&*store, worker, 1).await);
+    assert_eq!(&*sibling.kind, "b");
+    exchange(&*store, worker, vec![completed(&sibling)], None).await;
+    assert_eq!(claim(10).await, [format!("{id}:0"), format!("{last}:0")]);
+    no_damage(&*store).await;
 }

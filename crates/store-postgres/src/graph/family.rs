@@ -13,7 +13,7 @@ use gristmill_model::{
     Timestamp, Wake,
 };
 use gristmill_store::rules::ending::FailedAttempt;
-use gristmill_store::rules::family::flow::place_of_steps;
+use gristmill_store::rules::family::flow::{place_of_flow, place_of_steps};
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
 use gristmill_store::rules::family::{Brood, Family, latest};
 use gristmill_store::rules::lanes::{LaneName, group};
@@ -142,9 +142,9 @@ async fn parentages(snapshot: &Snapshot, children: &[i64]) -> Result<HashMap<Bat
         .query(
             "SELECT c.batch_id, c.parent_id, c.family, coalesce(c.parents, s.parents), c.bounds, \
              (SELECT count(*) FROM gristmill.child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family), \
-             s.flow IS NOT NULL FROM gristmill.child_batch c \
+             s.flow IS NOT NULL, b.run_at FROM gristmill.child_batch c \
              JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
-             WHERE c.batch_id = ANY ($1)",
+             JOIN gristmill.batch b ON b.id = c.batch_id WHERE c.batch_id = ANY ($1)",
             &[&children],
         )
         .await?;
@@ -156,6 +156,7 @@ async fn parentages(snapshot: &Snapshot, children: &[i64]) -> Result<HashMap<Bat
             batch: BatchId(row.try_get(1)?),
             family: row.try_get(2)?,
             is_flow: row.try_get(6)?,
+            run_at: Timestamp(row.try_get(7)?),
             broods_count: usize::try_from(row.try_get::<_, i64>(5)?).unwrap_or(usize::MAX),
             brood: Brood::of_bounds(children, read_parents(row, 3)?, bounds),
         };
@@ -216,7 +217,8 @@ impl Transaction {
         origins: &Origins,
     ) -> Result<std::result::Result<Spawning, (Positions, JobError)>> {
         let inheritance = origins.inheritance(held.batch)?;
-        let place = place_of_steps(&suspended, head.run_at.min(held.run_at), self.now);
+        let run_at = place_of_flow(&suspended, held.run_at, self.now);
+        let place = place_of_steps(&suspended, run_at, self.now);
         let prepared = self.prepared(inheritance, place, &suspended.positions, &suspended.children);
         Ok(match prepared {
             Ok(batches) => Ok(Spawning {
@@ -287,7 +289,7 @@ impl Transaction {
                 rescues: spawning.held.rescues,
                 expires_at: None,
                 rank: spawning.held.rank,
-                run_at: Some(spawning.head.run_at.min(spawning.held.run_at)),
+                run_at: Some(place_of_flow(&spawning.suspended, spawning.held.run_at, self.now)),
                 pauses: spawning.held.pauses.clone(),
                 family: row.try_get(0)?,
                 positions: waiting.positions,
@@ -357,7 +359,7 @@ impl Transaction {
         let slice = NewSlice {
             positions: &childless,
             rank: held.rank.unwrap_or(head.rank()),
-            run_at: head.run_at.min(held.run_at),
+            run_at: place_of_flow(suspended, held.run_at, self.now),
             attempt,
             rescues,
             expires_at: None,

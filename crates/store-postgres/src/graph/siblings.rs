@@ -58,7 +58,8 @@ impl Transaction {
                 && let Some(siblings) = parentage.by_parent(siblings)
             {
                 let inheritance = origins.inheritance(parentage.batch)?;
-                let prepared = self.prepared(inheritance, None, &siblings.positions, &siblings.children);
+                let place = parentage.place_of_siblings(self.now);
+                let prepared = self.prepared(inheritance, place, &siblings.positions, &siblings.children);
                 checked = prepared.map(drop).map_err(|error| cannot_spawn(&error));
             }
             if let Err(error) = checked {
@@ -126,7 +127,8 @@ impl Transaction {
         ended: &mut Ended,
     ) -> Result<()> {
         let inheritance = origins.inheritance(parentage.batch)?;
-        let batches = self.prepared(inheritance, None, &siblings.positions, &siblings.children)?;
+        let place = parentage.place_of_siblings(self.now);
+        let batches = self.prepared(inheritance, place, &siblings.positions, &siblings.children)?;
         let ids = self.next_batch_ids(batches.len()).await?;
         for (number, (batch, children)) in batches.iter().zip(&siblings.children).enumerate() {
             let id = *ids

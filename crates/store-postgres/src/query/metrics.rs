@@ -14,12 +14,11 @@ use crate::database::transaction::Transaction;
 use crate::failure::Result;
 use crate::query::counts::hops;
 
-/// Open jobs by lane: how many wait, are due and run, in how many rows, and when the first in line became due: a
-/// step of a flow stands before its flow, but is due only since its batch was stored.
-const OPEN: &str = "SELECT s.lane_id, s.jobs, s.due, 0::bigint, greatest(s.first[1], b.submitted_at), s.pieces FROM (SELECT lane_id, \
-     sum(count)::bigint AS jobs, coalesce(sum(count) FILTER (WHERE run_at <= $1), 0)::bigint AS due, \
-     min(ARRAY[run_at, batch_id]) FILTER (WHERE run_at <= $1) AS first, count(*) AS pieces FROM gristmill.slice GROUP BY 1) s \
-     LEFT JOIN gristmill.batch b ON b.id = s.first[2] \
+/// Open jobs by lane: how many wait, are due and run, in how many rows, and when the oldest became due: a step of
+/// a flow stands before its flow, but is due only since its batch was stored.
+const OPEN: &str = "SELECT s.lane_id, sum(s.count)::bigint, coalesce(sum(s.count) FILTER (WHERE s.run_at <= $1), 0)::bigint, 0::bigint, \
+     min(greatest(s.run_at, b.submitted_at)) FILTER (WHERE s.run_at <= $1), count(*) FROM gristmill.slice s \
+     LEFT JOIN gristmill.batch b ON b.id = s.batch_id GROUP BY 1 \
      UNION ALL SELECT b.lane_id, 0, 0, sum(h.count)::bigint, NULL, count(*) FROM gristmill.held h \
      JOIN gristmill.batch b ON b.id = h.batch_id GROUP BY 1 \
      UNION ALL SELECT b.lane_id, sum(w.count)::bigint, 0, 0, NULL, count(*) FROM gristmill.blocked w \

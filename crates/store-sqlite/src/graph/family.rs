@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
     BatchId, ChildBatch, JobError, JobId, JobState, NewBatch, OnChildFailure, PackedArray, Positions,
-    Suspended, Wake,
+    Suspended, Timestamp, Wake,
 };
 use gristmill_store::query::Narrowed;
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
-use gristmill_store::rules::family::flow::place_of_steps;
+use gristmill_store::rules::family::flow::{place_of_flow, place_of_steps};
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
 use gristmill_store::rules::family::{Brood, CHILDREN, Family, child_failed, latest};
 use gristmill_store::rules::lanes::{Lane, LaneName, group};
@@ -46,7 +46,7 @@ impl Transaction<'_> {
     ) -> Result<std::result::Result<(), JobError>> {
         let inheritance = self.inheritance_of(held.batch)?;
         let head = self.head(held.batch)?;
-        let run_at = head.run_at.min(held.run_at);
+        let run_at = place_of_flow(suspended, held.run_at, self.now);
         let place = place_of_steps(suspended, run_at, self.now);
         let batches = inheritance.batches(self.now, place, &suspended.positions, &suspended.children);
         let batches = match batches {
@@ -604,7 +604,8 @@ pub(crate) fn parentage(connection: &Connection, children: BatchId) -> Result<Op
     let mut statement = connection.prepare_cached(
         "SELECT c.parent_id, c.family, c.shares, coalesce(c.parents, s.positions), \
          (SELECT count(*) FROM child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family), \
-         s.flow IS NOT NULL FROM child_batch c JOIN suspension s ON s.batch_id = c.parent_id AND s.family = c.family WHERE c.batch_id = ?1",
+         s.flow IS NOT NULL, b.run_at FROM child_batch c JOIN suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
+         JOIN batch b ON b.id = c.batch_id WHERE c.batch_id = ?1",
     )?;
     let mut rows = statement.query([children.0])?;
     let Some(row) = rows.next()? else {
@@ -615,6 +616,7 @@ pub(crate) fn parentage(connection: &Connection, children: BatchId) -> Result<Op
         batch: BatchId(row.get(0)?),
         family: row.get(1)?,
         is_flow: row.get(5)?,
+        run_at: Timestamp(row.get(6)?),
         broods_count: usize::try_from(row.get::<_, i64>(4)?).unwrap_or(usize::MAX),
         brood: Brood::of_shares(children, read_positions(row, 3)?, &shares),
     }))

@@ -27,9 +27,10 @@ impl Transaction<'_> {
             let mut checked = check_siblings(report.batch, siblings, parentage.as_ref());
             if let (Ok(()), Some(parentage)) = (&checked, &parentage) {
                 let inheritance = self.inheritance_of(parentage.batch)?;
+                let place = parentage.place_of_siblings(self.now);
                 let batches = parentage.by_parent(siblings).map(|siblings| {
                     let batches =
-                        inheritance.batches(self.now, None, &siblings.positions, &siblings.children);
+                        inheritance.batches(self.now, place, &siblings.positions, &siblings.children);
                     batches.map_err(|error| cannot_spawn(&error))
                 });
                 checked = match batches {
@@ -97,8 +98,9 @@ impl Transaction<'_> {
         siblings: &Siblings,
     ) -> Result<Vec<Ended>> {
         let inheritance = self.inheritance_of(parentage.batch)?;
+        let place = parentage.place_of_siblings(self.now);
         let batches: Vec<NewBatch> =
-            inheritance.batches(self.now, None, &siblings.positions, &siblings.children)?;
+            inheritance.batches(self.now, place, &siblings.positions, &siblings.children)?;
         let (mut ids, mut ended): (Vec<BatchId>, Vec<Ended>) = (Vec::new(), Vec::new());
         for (batch, children) in batches.iter().zip(&siblings.children) {
             let id = self.insert_batch(batch, &batch.payloads, None, &ids, &[])?;

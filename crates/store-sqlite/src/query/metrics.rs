@@ -11,12 +11,12 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 use crate::worker::hops::hops_of;
 
-/// Open jobs by lane: how many wait, are due and run, in how many rows, and when the first in line became due: a step of a flow
-/// stands before its flow, but is due only since its batch was stored. Slices are in the order of lanes, so nothing is sorted. Beside
-/// the one `min`, `batch_id` is that of the row with the minimum.
-const OPEN: &str = "SELECT s.lane_id, s.jobs, s.due, 0, max(s.first_at, b.submitted_at), s.pieces FROM (SELECT lane_id, \
-     sum(count) AS jobs, sum(iif(run_at <= ?1, count, 0)) AS due, min(iif(run_at <= ?1, run_at, NULL)) AS first_at, batch_id, \
-     count(*) AS pieces FROM slice GROUP BY lane_id) s LEFT JOIN batch b ON b.id = s.batch_id \
+/// Open jobs by lane: how many wait, are due and run, in how many rows, and when the oldest became due: a step of a flow stands
+/// before its flow, but is due only since its batch was stored. Slices are in the order of lanes, so nothing is sorted, and one seek
+/// finds the batch of each.
+const OPEN: &str = "SELECT s.lane_id, sum(s.count), sum(iif(s.run_at <= ?1, s.count, 0)), 0, \
+     min(iif(s.run_at <= ?1, max(s.run_at, b.submitted_at), NULL)), count(*) FROM slice s LEFT JOIN batch b ON b.id = s.batch_id \
+     GROUP BY s.lane_id \
      UNION ALL SELECT b.lane_id, 0, 0, sum(h.count), NULL, count(*) FROM held h JOIN batch b ON b.id = h.batch_id GROUP BY 1 \
      UNION ALL SELECT b.lane_id, sum(w.count), 0, 0, NULL, count(*) FROM blocked w JOIN batch b ON b.id = w.batch_id GROUP BY 1";
 

@@ -102,7 +102,7 @@ impl Aging {
         }
     }
 
-    /// The effective rank of a slice that could be claimed since `run_at`.
+    /// The effective rank of a slice that could be claimed since `run_at`. A step of a flow has the place of its flow, and ages with it.
     pub fn rank(&self, rank: i64, run_at: Timestamp, now: Timestamp) -> i64 {
         let waited_ms = now.since_ms(run_at) - self.grace_ms;
         rank - waited_ms.max(0) / self.step_ms.max(1)

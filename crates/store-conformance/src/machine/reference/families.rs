@@ -100,7 +100,7 @@ impl Reference {
         });
         // Steps come before the flows that have not begun.
         let place = self.jobs.get(&id).filter(|_| suspended.flow.is_some());
-        let place = place.map(|job| job.run_at.min(job.batch_run_at).min(now).plus_ms(-1));
+        let place = place.map(|job| job.run_at.min(now).plus_ms(-1));
         for children in &suspended.children {
             self.add_children(family, children, place, created, now);
         }
@@ -115,8 +115,7 @@ impl Reference {
         if suspended.flow.is_some() {
             job.steps.push(family);
         }
-        // A job that was retried before its batch was due is not delayed again.
-        job.run_at = job.run_at.min(job.batch_run_at);
+        job.run_at = job.run_at.min(now);
         job.expires_at = None;
         if waits {
             job.place = Place::Blocked
@@ -190,7 +189,10 @@ impl Reference {
 
     /// Adds the siblings of a completed job, if its parent waits or is a flow that is open.
     pub(super) fn spread(&mut self, id: JobId, siblings: &Siblings, created: &mut Created, now: Timestamp) {
-        let Some(family) = self.jobs.get(&id).and_then(|job| job.child_of) else {
+        let Some(child) = self.jobs.get(&id) else {
+            return;
+        };
+        let (Some(family), run_at) = (child.child_of, child.batch_run_at) else {
             return;
         };
         let parent = self.families[family].parent;
@@ -200,8 +202,9 @@ impl Reference {
         if !is_open_flow && !self.may_wait(parent, family) {
             return;
         }
+        let place = is_flow.then(|| run_at.min(now));
         for children in &siblings.children {
-            self.add_children(family, children, None, created, now);
+            self.add_children(family, children, place, created, now);
         }
         if is_flow {
             return;

@@ -183,7 +183,7 @@ impl Reference {
         let left = left.filter_map(|(child, state)| state.is_none().then_some(child));
         self.cancel_with_descendants(left.collect(), now);
         if let Some(job) = self.jobs.get_mut(&id) {
-            (job.attempt, job.rescues) = (1, 0);
+            (job.attempt, job.rescues, job.run_at) = (1, 0, now);
             for family in job.steps.drain(..) {
                 self.families[family].is_left = true;
             }

@@ -20,7 +20,8 @@
 //!
 //! A flow that is under way goes before those that have not begun: its steps, and the flow itself when it wakes, are claimed as if they
 //! had waited since the flow could be claimed first ([`place_of_steps`]). Otherwise all flows of a large submit would begin before
-//! the first one goes on, and none would still be in memory then.
+//! the first one goes on, and none would still be in memory then. A flow that begins anew goes to the end of the line
+//! ([`place_of_flow`]): a loop without end would else stand for ever before all that is submitted later.
 //!
 //! A flow may give up children of earlier steps, such as the losers of a race. Those that are open are cancelled before the
 //! flow waits, so they do not wake it. An event that one of the others got was not read by the flow: it goes to the oldest wait
@@ -139,12 +140,21 @@ impl Waiting {
     }
 }
 
-/// The moment that decides the place in line of the steps that these jobs begin now: just before their flows, which can be claimed
-/// from `run_at` on, so that they also come before flows of the same submit that have not begun. `None` for children of jobs that are
-/// no flows.
+/// The moment that decides the place in line of these jobs when they are claimed for the next time. They were claimed now, from the
+/// place of `run_at`. The slice or the blocked part of the jobs stores it, so later suspensions keep it.
+pub fn place_of_flow(suspended: &Suspended, run_at: Timestamp, now: Timestamp) -> Timestamp {
+    match suspended.begins_anew() {
+        true => now,
+        // A clock that was set back may have left the moment in the future.
+        false => run_at.min(now),
+    }
+}
+
+/// The moment that decides the place in line of the steps that these jobs begin now: just before their flows, which have the place of
+/// `run_at`, so that they also come before flows of the same submit that have not begun. It is stored as the `run_at` of the steps'
+/// batch, and may be before its submit. `None` for children of jobs that are no flows.
 pub fn place_of_steps(suspended: &Suspended, run_at: Timestamp, now: Timestamp) -> Option<Timestamp> {
     suspended.flow?;
-    // A clock that was set back may have left the flow's moment in the future.
     let place = run_at.min(now).plus_ms(-1);
     Some(place.max(Timestamp(0)))
 }

@@ -76,6 +76,8 @@ pub struct Parentage {
     pub family: i64,
     /// Whether the parents are flows, which may run while children are open.
     pub is_flow: bool,
+    /// The place in line of the children.
+    pub run_at: Timestamp,
     /// Number of batches of children in the family.
     pub broods_count: usize,
     /// The children.
@@ -86,6 +88,11 @@ impl Parentage {
     /// Converts the siblings that these jobs spawned to children of their parents.
     pub fn by_parent(&self, siblings: &Siblings) -> Option<Siblings> {
         siblings.by_parent(|child| self.brood.parent_of(child))
+    }
+
+    /// The place in line of siblings that steps of flows spawn: the place of these steps. `None` for siblings of other children.
+    pub fn place_of_siblings(&self, now: Timestamp) -> Option<Timestamp> {
+        self.is_flow.then(|| self.run_at.min(now))
     }
 }
 
@@ -150,6 +157,7 @@ mod tests {
             batch: BatchId(1),
             family: 1,
             is_flow: false,
+            run_at: Timestamp(0),
             broods_count,
             brood: Brood::of_shares(BatchId(2), Positions::all(1), &[4]),
         };
