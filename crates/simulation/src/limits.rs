@@ -56,6 +56,9 @@ pub const STORE_FAULTS_PERMILLE: u64 = 300;
 /// The longest duration of an operation on a slow store, in milliseconds.
 pub const SLOW_STORE_MS_MAX: u64 = 4_000;
 
+/// The time within which the messages of a process that has ended are read.
+pub const MESSAGES_WAIT: Duration = Duration::from_secs(10);
+
 /// The number of trace lines kept for the report of a violation.
 pub const TRACE_LINES_MAX: usize = 400;
 

@@ -4,11 +4,11 @@ use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::folder_of;
-use crate::limits::{HOURS_PER_PROCESS_MAX, REAL_S_MAX};
+use crate::limits::{HOURS_PER_PROCESS_MAX, MESSAGES_WAIT, REAL_S_MAX, TRACE_LINES_MAX};
 use crate::simulation::Finding;
 
 /// The sums over all parts.
@@ -111,34 +111,41 @@ fn run_part(seed: u64, hours: f64) -> Result<Finding, String> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(told)?;
-    let (mut stdout, mut stderr) = (process.stdout.take(), process.stderr.take());
-    std::thread::scope(|scope| {
-        let (sender, receiver) = channel();
-        let messages = scope.spawn(|| read_all(&mut stderr));
-        scope.spawn(move || sender.send(read_all(&mut stdout)));
-        let output = receiver.recv_timeout(Duration::from_secs(REAL_S_MAX));
-        if output.is_err() {
-            process.kill().map_err(told)?;
-        }
-        let status = process.wait().map_err(told)?;
-        let messages = messages.join().unwrap_or_default();
-        let Ok(output) = output else {
-            let _ = std::fs::remove_dir_all(folder_of(process.id()));
-            return Err(format!(
-                "the simulation has not ended within {REAL_S_MAX} s of real time: something waits for ever"
-            ));
-        };
-        serde_json::from_slice(&output)
-            .map_err(|_| format!("{status}: {}", String::from_utf8_lossy(&messages)))
-    })
+    let output = read_all(process.stdout.take());
+    let messages = read_all(process.stderr.take());
+    let Ok(output) = output.recv_timeout(Duration::from_secs(REAL_S_MAX)) else {
+        process.kill().map_err(told)?;
+        process.wait().map_err(told)?;
+        let _ = std::fs::remove_dir_all(folder_of(process.id()));
+        return Err(format!(
+            "the simulation has not ended within {REAL_S_MAX} s of real time: something waits for ever. It said last:\n{}",
+            last_lines(&messages)
+        ));
+    };
+    let status = process.wait().map_err(told)?;
+    serde_json::from_slice(&output).map_err(|_| format!("{status}: {}", last_lines(&messages)))
 }
 
-/// What a process writes to a pipe, until it ends.
-fn read_all(pipe: &mut Option<impl Read>) -> Vec<u8> {
-    let mut all = Vec::new();
-    if let Some(pipe) = pipe {
-        // A pipe that breaks ends the text.
-        let _ = pipe.read_to_end(&mut all);
-    }
-    all
+/// The last lines of what a process that has ended wrote.
+fn last_lines(messages: &Receiver<Vec<u8>>) -> String {
+    // A process that it left behind may hold the pipe open.
+    let messages = messages.recv_timeout(MESSAGES_WAIT).unwrap_or_default();
+    let text = String::from_utf8_lossy(&messages);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(TRACE_LINES_MAX)..].join("\n")
+}
+
+/// What a process writes to a pipe, once it has ended. The thread is not joined: it ends with the pipe.
+fn read_all(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // A pipe that breaks ends the text.
+            let _ = pipe.read_to_end(&mut all);
+        }
+        // After a timeout nobody wants it.
+        let _ = sender.send(all);
+    });
+    receiver
 }

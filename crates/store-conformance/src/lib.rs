@@ -151,6 +151,7 @@ macro_rules! store_conformance {
             graph::prerequisites [
                 the_outcomes_of_prerequisites_are_read,
                 outcomes_are_read_within_a_limit,
+                logs_take_nothing_of_the_limit_of_outcomes,
                 a_small_prerequisite_in_a_large_batch_is_read,
             ]
             graph::dependencies [

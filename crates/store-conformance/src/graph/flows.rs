@@ -619,6 +619,8 @@ pub async fn flows_that_begin_anew_go_to_the_end(database: &dyn Database) {
         []
     );
     assert_eq!(store.due_lanes(&steps, due_by(0)).await.unwrap().len(), 1);
+    let shown = store.job(job(BatchId(last.0 + 1), 0)).await.unwrap().unwrap().row;
+    assert_eq!(shown.run_at, Some(shown.submitted_at));
     assert_eq!(claim(1).await, [format!("{between}:0")]);
     let steps = only(crate::fixture::claim(&*store, worker, 1).await);
     assert_eq!(&*steps.kind, "a");

@@ -1,7 +1,9 @@
 //! What jobs read of the batches and jobs for which they waited.
 
 use gristmill_model::limits::PREREQUISITES_BYTES_MAX;
-use gristmill_model::{After, BatchId, Clock, JobId, JobState, LeasedSlice, OnFailure, PackedArray, Report};
+use gristmill_model::{
+    After, BatchId, Clock, JobId, JobLog, JobState, LeasedSlice, OnFailure, PackedArray, Report,
+};
 use gristmill_store::family::{ChildReader, UnreadPrerequisites};
 use gristmill_store::{ChildOutcome, OutcomesRead, OutcomesWanted, PruneOptions};
 
@@ -163,6 +165,38 @@ pub async fn outcomes_are_read_within_a_limit(database: &dyn Database) {
         whole_bytes_max: 0,
     };
     assert_eq!(store.outcomes_of(&unknown).await.unwrap(), OutcomesRead::Unknown);
+}
+
+/// Logs and durations are no outcomes: they take nothing of the limit, even where they are larger than it.
+pub async fn logs_take_nothing_of_the_limit_of_outcomes(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, once(4)).await;
+    let slice = only(claim(&*store, worker, 4).await);
+    for position in 0..4 {
+        let mut report = completed_with(&slice, &position.to_string(), 10);
+        let text = "l".repeat(20_000);
+        report.logs = vec![JobLog { position, text }];
+        exchange(&*store, worker, vec![report], None).await;
+    }
+    let all = store.outcomes(id).await.unwrap().unwrap();
+    for whole_bytes_max in [0, 30_000, 1_000_000] {
+        for bytes_max in [2_000, 50_000] {
+            let wanted = |of: Option<&str>| OutcomesWanted {
+                batch: id,
+                positions: of.map(positions),
+                bytes_max,
+                whole_bytes_max,
+            };
+            let whole = store.outcomes_of(&wanted(None)).await.unwrap();
+            assert_eq!(whole, OutcomesRead::ReadWhole(all.clone()));
+            match store.outcomes_of(&wanted(Some("1-2"))).await.unwrap() {
+                OutcomesRead::ReadWhole(whole) => assert_eq!(whole, all),
+                OutcomesRead::Read(some) => assert_eq!(some.reports, all.reports[1..3]),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
 
 /// A job reads one small prerequisite of a batch with more values than a job may read, and is refused the whole batch.

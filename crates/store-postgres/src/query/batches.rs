@@ -164,8 +164,12 @@ fn stored_report(batch: BatchId, row: &Row) -> Result<StoredReport> {
 /// Some ended jobs of a batch, or all of a small one. With the sizes come the reports, where all of these together are small enough.
 /// Otherwise a few at a time are read, until there is too much.
 pub(crate) async fn outcomes_of(snapshot: &Snapshot, wanted: &OutcomesWanted) -> Result<OutcomesRead> {
-    const BYTES: &str =
-        "coalesce(sum(octet_length(\"values\")), 0)::bigint FROM gristmill.reported WHERE batch_id = $1";
+    // What the reports bring beside their values, such as logs, is read with them, though it is not handed on.
+    const EXTRAS: &str = "coalesce(octet_length(logs), 0) + coalesce(octet_length(durations), 0)";
+    const VALUES: &str = "coalesce(octet_length(\"values\"), 0)";
+    let bytes = format!(
+        "coalesce(sum({VALUES}::bigint + {EXTRAS}), 0)::bigint FROM gristmill.reported WHERE batch_id = $1"
+    );
     let batch = wanted.batch;
     let all = Positions::all(i32::MAX.unsigned_abs());
     let of = Multirange(wanted.positions.clone().unwrap_or_else(|| all.clone()));
@@ -175,11 +179,12 @@ pub(crate) async fn outcomes_of(snapshot: &Snapshot, wanted: &OutcomesWanted) ->
     };
     let limit = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
     let (bytes_max, whole_max) = (limit(wanted.bytes_max), limit(whole_bytes_max));
-    let sizes = "SELECT first_position, positions, coalesce(octet_length(\"values\"), 0)::bigint FROM gristmill.reported \
-                 WHERE batch_id = $1";
+    let sizes = format!(
+        "SELECT first_position, positions, {VALUES}::bigint, {VALUES}::bigint + {EXTRAS} FROM gristmill.reported WHERE batch_id = $1"
+    );
     let small = format!(
-        "SELECT {REPORT_COLUMNS} FROM gristmill.reported WHERE batch_id = $1 AND CASE WHEN (SELECT {BYTES}) <= $4 THEN true \
-         ELSE positions && $2::int4multirange AND (SELECT {BYTES} AND positions && $2::int4multirange) <= $3 END ORDER BY first_position"
+        "SELECT {REPORT_COLUMNS} FROM gristmill.reported WHERE batch_id = $1 AND CASE WHEN (SELECT {bytes}) <= $4 THEN true \
+         ELSE positions && $2::int4multirange AND (SELECT {bytes} AND positions && $2::int4multirange) <= $3 END ORDER BY first_position"
     );
     let params = [
         &batch.0 as &(dyn tokio_postgres::types::ToSql + Sync),
@@ -189,14 +194,23 @@ pub(crate) async fn outcomes_of(snapshot: &Snapshot, wanted: &OutcomesWanted) ->
     ];
     let (counts, sizes, rows) = tokio::try_join!(
         snapshot.query("SELECT count FROM gristmill.batch WHERE id = $1", &params[..1]),
-        snapshot.query(sizes, &params[..1]),
+        snapshot.query(&sizes, &params[..1]),
         snapshot.query(&small, &params),
     )?;
     let Some(count) = counts.first() else {
         return Ok(OutcomesRead::Unknown);
     };
     let count = number(count, 0)?;
-    if let Some((reports, errors)) = read_of(snapshot, (batch, &all), &sizes, &rows, whole_bytes_max).await? {
+    let mut bytes = 0usize;
+    for row in &sizes {
+        bytes = bytes.saturating_add(bytes_at(row, 3)?);
+    }
+    // Otherwise `rows` has the wanted reports alone.
+    let has_all = wanted.positions.is_none() || bytes <= whole_bytes_max;
+    if has_all
+        && let Some((reports, errors)) =
+            read_of(snapshot, (batch, &all), &sizes, &rows, whole_bytes_max).await?
+    {
         return Ok(OutcomesRead::ReadWhole(reports.read(count, errors)));
     }
     if wanted.positions.is_some()
@@ -243,8 +257,13 @@ async fn read_of<'p>(
     Ok(errors.map(|errors| (reports, errors)))
 }
 
-/// The first positions of the reports of these jobs, by their sizes in portions of about the wanted bytes. `None` if the reports that
-/// are wanted whole have more.
+/// A number of bytes.
+fn bytes_at(row: &Row, column: usize) -> Result<usize> {
+    Ok(usize::try_from(row.try_get::<_, i64>(column)?).unwrap_or(usize::MAX))
+}
+
+/// The first positions of the reports of these jobs, by their sizes with logs in portions of about the wanted bytes. `None` if the
+/// values of the reports that are wanted whole have more.
 fn portions(sizes: &[Row], of: &Positions, bytes_max: usize) -> Result<Option<Vec<Vec<i32>>>> {
     let (mut portions, mut portion_bytes, mut least) = (Vec::new(), 0usize, 0usize);
     for row in sizes {
@@ -252,15 +271,15 @@ fn portions(sizes: &[Row], of: &Positions, bytes_max: usize) -> Result<Option<Ve
         if positions.intersection(of).is_empty() {
             continue;
         }
-        let values_bytes = usize::try_from(row.try_get::<_, i64>(2)?).unwrap_or(usize::MAX);
+        let (values_bytes, row_bytes) = (bytes_at(row, 2)?, bytes_at(row, 3)?);
         if of.contains_all(&positions) {
             least = least.saturating_add(OutcomesWanted::bytes_of(positions.len(), values_bytes));
         }
-        if portions.is_empty() || portion_bytes.saturating_add(values_bytes) > bytes_max {
+        if portions.is_empty() || portion_bytes.saturating_add(row_bytes) > bytes_max {
             portions.push(Vec::new());
             portion_bytes = 0;
         }
-        portion_bytes = portion_bytes.saturating_add(values_bytes);
+        portion_bytes = portion_bytes.saturating_add(row_bytes);
         if let Some(last) = portions.last_mut() {
             last.push(row.try_get(0)?);
         }

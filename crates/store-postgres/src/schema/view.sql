@@ -43,7 +43,7 @@ CROSS JOIN LATERAL (
         WHERE t.batch_id = b.id
         UNION ALL
         SELECT u.position, NULL, CASE WHEN s.run_at <= extract(epoch FROM now()) * 1000 THEN 'waiting' ELSE 'scheduled' END,
-            s.attempt, s.run_at, NULL, NULL, s.rank
+            s.attempt, greatest(s.run_at, b.submitted_at), NULL, NULL, s.rank
         FROM gristmill.slice s CROSS JOIN LATERAL gristmill.unpacked(s.positions) AS u (position)
         WHERE s.batch_id = b.id
         UNION ALL

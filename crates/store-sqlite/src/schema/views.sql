@@ -94,6 +94,6 @@ SELECT w.batch_id || ':' || w.position AS id, w.batch_id, w.position, l.kind, l.
         SELECT f.error ->> '$.message' FROM failure f WHERE f.batch_id = w.batch_id AND f.position = w.position
         ORDER BY f.failed_at DESC, f.attempt DESC, f.lease_id DESC LIMIT 1
     ) END AS error,
-    b.submitted_at, w.run_at, w.finished_at, w.worker
+    b.submitted_at, max(w.run_at, b.submitted_at) AS run_at, w.finished_at, w.worker
 FROM whole w JOIN batch b ON b.id = w.batch_id JOIN lane l ON l.id = b.lane_id LEFT JOIN run r ON r.id = b.run_id
 WHERE w.payload IS NOT NULL;

@@ -154,7 +154,8 @@ impl Common {
                 .and_then(|rank| i16::try_from(-rank).ok())
                 .unwrap_or(self.priority),
             submitted_at: self.submitted_at,
-            run_at: piece.run_at,
+            // The place of a step in the line may be before its submit.
+            run_at: piece.run_at.map(|moment| moment.max(self.submitted_at)),
             finished_at: piece.finished_at,
             claimed_at: piece.claimed_at,
             progress,

@@ -7,8 +7,12 @@ use gristmill_model::{ChildBatch, PackedArray};
 
 use crate::handler::flow::memo::StepEntry;
 
-/// Maximum number of groups that are tried for a step, so that many different steps do not take quadratic time.
+/// Maximum number of groups of its kind, queue and priority that are tried for a step, so that many different steps do not take
+/// quadratic time.
 const OPEN_GROUPS_MAX: usize = 32;
+
+/// What groups are found by: the kind, the queue and the priority of their children.
+type Destination = (String, Option<String>, i16);
 
 /// Steps of single jobs that are alike; or one step of several jobs, or one wait.
 struct Group {
@@ -51,13 +55,19 @@ impl Group {
 pub(super) fn grouped(begun: Vec<(StepEntry, ChildBatch)>) -> (Vec<StepEntry>, Vec<ChildBatch>) {
     let count = begun.len();
     let mut groups: Vec<Group> = Vec::new();
+    let mut places: BTreeMap<Destination, Vec<usize>> = BTreeMap::new();
     let mut latest: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
     for (step, children) in begun {
         let identity = (step.name.clone(), step.key.clone());
         let first = latest.get(&identity).copied().unwrap_or(0);
-        let open = first.max(groups.len().saturating_sub(OPEN_GROUPS_MAX))..groups.len();
-        let place = open.rev().find(|place| groups[*place].admits(&step, &children));
+        let priority = children.options.priority;
+        let destination = (children.kind.clone(), children.queue.clone(), priority);
+        let known = places.entry(destination).or_default();
+        let open = known.iter().rev().take(OPEN_GROUPS_MAX).copied();
+        let mut open = open.take_while(|place| *place >= first);
+        let place = open.find(|place| groups[*place].admits(&step, &children));
         let place = place.unwrap_or_else(|| {
+            known.push(groups.len());
             groups.push(Group {
                 children: Vec::new(),
                 steps: Vec::new(),
@@ -120,6 +130,15 @@ mod tests {
             told(begun),
             (vec![1, 3, 4, 2], vec!["a[1,3,4]".to_owned(), "b[2]".to_owned()])
         );
+    }
+
+    #[test]
+    fn steps_that_are_alike_share_a_batch_among_many_others() {
+        let kinds = OPEN_GROUPS_MAX as u32 + 8;
+        let begun = (0..2 * kinds).map(|number| step(&format!("kind {}", number % kinds), "", 0, number));
+        let (hashes, batches) = told(begun.collect());
+        assert_eq!(hashes[..4], [0, kinds, 1, kinds + 1]);
+        assert_eq!(batches.len(), kinds as usize);
     }
 
     #[test]

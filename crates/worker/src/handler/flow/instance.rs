@@ -412,7 +412,8 @@ impl Instance {
         if children.len() > CHILD_BATCHES_MAX {
             return Err(failed(format!(
                 "the flow begins {} different groups of steps at once; the limit is {CHILD_BATCHES_MAX} (each event, sleep, step of \
-                 several jobs, kind and set of options makes one): wait for some first",
+                 several jobs, kind and set of options makes one; steps of one name without a key keep their order, so they may \
+                 make more): give the steps keys, or wait for some first",
                 children.len()
             )));
         }
