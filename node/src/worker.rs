@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use gristmill_engine::flow_steps::step_of;
 use gristmill_engine::{Engine, Stopper, WorkerSettings, WorkerSummary};
-use gristmill_model::{Completed, FailedJob, JobError, JobLog, PackedArray, Positions, Progress, Suspended};
+use gristmill_model::{Completed, FailedJob, JobError, JobLog, PackedArray, Positions, Progress};
 use gristmill_operations::read::read_job;
 use gristmill_operations::submit::spawned::read_spawn;
 use gristmill_store::Store;
@@ -218,9 +218,9 @@ impl Worker {
         {
             let suspended: Vec<Suspension<'_>> = serde_json::from_str(&suspended).map_err(store_error)?;
             for one in suspended {
-                match read_spawn(one.spawn, &kind) {
-                    Ok(spawn) => {
-                        waiting.push(Suspended::one(one.position, spawn));
+                match read_spawn(one.position, one.spawn, &kind) {
+                    Ok(suspended) => {
+                        waiting.push(suspended);
                         waiting_us.push(one.duration_us);
                     }
                     Err(problem) => failed.push(FailedJob {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use gristmill_model::limits::VALUE_BYTES_MAX;
 use gristmill_model::{
-    ChildBatch, Completed, FailedJob, JobError, JobLog, PackedArray, PackedBuilder, Progress, Siblings,
-    Spawn, Suspended,
+    ChildBatch, Completed, FailedJob, JobError, JobLog, PackedArray, PackedBuilder, Positions, Progress,
+    Siblings, Suspended,
 };
 use gristmill_operations::submit::spawned::{read_siblings, read_spawn};
 use gristmill_worker::Outcomes;
@@ -31,7 +31,7 @@ pub(crate) struct Answers {
     /// Indexes, ascending, with their durations and values.
     completed: Option<(Vec<u32>, Vec<u32>, PackedArray)>,
     failed: Vec<(u32, u32, JobError)>,
-    spawned: Vec<(u32, u32, Spawn)>,
+    spawned: Vec<(u32, u32, Suspended)>,
     /// Values of jobs that spawned siblings, each as an array of one.
     done: Vec<(u32, u32, PackedArray)>,
     siblings: Vec<(u32, Vec<ChildBatch>)>,
@@ -201,8 +201,8 @@ impl Answers {
                 index,
                 duration_us,
                 spawn,
-            } => match read_spawn(spawn, kind) {
-                Ok(spawn) => self.spawned.push((*index, *duration_us, spawn)),
+            } => match read_spawn(*index, spawn, kind) {
+                Ok(suspended) => self.spawned.push((*index, *duration_us, suspended)),
                 Err(error) => {
                     let error = JobError::new("children", error).permanent();
                     self.failed.push((*index, *duration_us, error));
@@ -324,12 +324,14 @@ impl Answers {
                 duration_us,
             })
             .collect();
-        for (index, duration_us, spawn) in self.spawned {
+        for (index, duration_us, suspended) in self.spawned {
             answered.push(index);
             outcomes.suspended_us.push(duration_us);
-            outcomes
-                .suspended
-                .push(Suspended::one(sent.places[index as usize], spawn));
+            let place = sent.places[index as usize];
+            outcomes.suspended.push(Suspended {
+                positions: Positions::from(place..place + 1),
+                ..suspended
+            });
         }
         outcomes.siblings = self
             .siblings

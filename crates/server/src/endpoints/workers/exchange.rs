@@ -11,7 +11,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::LEASE_JOBS_MAX;
-use gristmill_model::{JobState, Lease, Positions, Receipt, Report, WorkerId};
+use gristmill_model::{JobId, JobState, Lease, Positions, Receipt, Report, WorkerId};
+use gristmill_operations::Refused;
 use gristmill_operations::access::has_batch;
 use gristmill_operations::limits::WAIT_MS_MAX;
 use gristmill_protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
@@ -127,12 +128,33 @@ fn check(exchange: &ExchangeRequest, caller: &Caller) -> Result<(), ApiError> {
 /// Refuses children on queues to which the caller has no access. They go to the queue of their parents, unless they name another
 /// one.
 pub(super) fn check_children(reports: &[Report], caller: &Caller) -> Result<(), ApiError> {
-    let children = reports.iter().flat_map(|report| {
-        let suspended = report.suspended.iter().flat_map(|suspended| &suspended.children);
-        suspended.chain(report.siblings.iter().flat_map(|siblings| &siblings.children))
-    });
-    let mut queues = children.filter_map(|children| children.queue.as_ref());
-    Ok(queues.try_for_each(|queue| caller.access.check_queue(queue))?)
+    for report in reports {
+        let suspended = report.suspended.iter().map(|one| (&one.positions, &one.children));
+        let siblings = report.siblings.iter().map(|one| (&one.positions, &one.children));
+        for (parents, children) in suspended.chain(siblings) {
+            for children in children {
+                let Some(queue) = &children.queue else { continue };
+                caller.access.check_queue(queue).map_err(|refused| {
+                    let place = children.shares.iter().position(|share| *share > 0);
+                    let position = parents.iter().nth(place.unwrap_or(0)).unwrap_or_default();
+                    let batch = report.batch;
+                    of_job(JobId { batch, position }, refused)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names the job whose children are refused.
+fn of_job(job: JobId, refused: Refused) -> ApiError {
+    match refused {
+        Refused::Forbidden { error, remedy } => ApiError::Forbidden {
+            error: format!("the children of job {job} are refused: {error}"),
+            remedy,
+        },
+        refused => refused.into(),
+    }
 }
 
 /// Refuses a claim that is too large or outside of the caller's queues.
@@ -278,13 +300,18 @@ pub(super) async fn recall(
             }
         }
         // A job that waits, or has waited, for its children did so by this report.
-        let mut waiting = Positions::new();
         for suspended in &report.suspended {
-            waiting = waiting.union(&suspended.positions.intersection(&receipt.refused));
-        }
-        if !waiting.is_empty() {
-            for family in app.store().children(report.batch, &waiting).await? {
-                receipt.accepted.insert(family.parent);
+            let waiting = suspended.positions.intersection(&receipt.refused);
+            if waiting.is_empty() {
+                continue;
+            }
+            let stored = app.store().suspensions(report.batch, &waiting).await?;
+            let memos = suspended.memos.select(&suspended.positions.indexes_of(&waiting));
+            for ((position, stored), memo) in waiting.iter().zip(stored).zip(memos.items()) {
+                // A flow suspends again and again. Another memo tells of another time.
+                if stored.iter().any(|one| one.memo == memo) {
+                    receipt.accepted.insert(position);
+                }
             }
         }
         // A failed job that is tried again and a released job have no outcome yet.

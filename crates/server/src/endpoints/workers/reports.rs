@@ -10,6 +10,7 @@ use gristmill_model::{
     BatchId, Completed, FailedJob, JobError, JobId, JobLog, LeaseId, PackedBuilder, Positions, Receipt,
     Report, Suspended, WorkerId, bounded,
 };
+use gristmill_operations::limits::ENTRIES_PER_REQUEST_MAX;
 use gristmill_operations::submit::even_null;
 use gristmill_operations::submit::spawned::read_spawn;
 use gristmill_protocol::exchange::clean;
@@ -178,7 +179,9 @@ pub async fn report(
 ) -> Result<Json<Reported>, ApiError> {
     let read = body.read_with(|bytes| {
         let request: ReportRequest<'_> = json(bytes)?;
-        Ok((WorkerId(request.worker), reports(request.outcomes)?))
+        // The `spawned` of all outcomes share a limit.
+        let reports = bounded::within(ENTRIES_PER_REQUEST_MAX, || reports(request.outcomes))?;
+        Ok((WorkerId(request.worker), reports))
     });
     let (worker, reports) = read.await?;
     app.sessions.of_caller(&**app.store(), &caller, worker).await?;
@@ -319,13 +322,13 @@ fn report_of(mut report: Report, group: Group<'_>) -> Result<Report, ApiError> {
         }
         if let Some(spawned) = outcome.spawned {
             // Each batch of children names its kind.
-            let spawn = read_spawn(spawned, "").map_err(|problem| {
+            let suspended = read_spawn(position, spawned, "").map_err(|problem| {
                 ApiError::invalid(
                     format!("`spawned` of job {}: {problem}", outcome.job),
                     "correct the children",
                 )
             })?;
-            report.suspended.push(Suspended::one(position, spawn));
+            report.suspended.push(suspended);
             continue;
         }
         match (outcome.value, outcome.error) {

@@ -187,6 +187,30 @@ fn repeated(head: &str, entry: &str, tail: &str) -> Vec<u8> {
     body
 }
 
+/// Reports that are short, and would be much memory: the text before an entry, the entry, and the text after them.
+const OF_REPORTS: [(&str, &str, &str); 4] = [
+    (
+        r#"{"worker":1,"outcomes":[{"job":"1:0","lease":1,"attempt":1,"error":["#,
+        "[],",
+        "]}]}",
+    ),
+    (
+        r#"{"worker":1,"outcomes":["#,
+        r#"{"job":"1:0","lease":1,"attempt":1},"#,
+        "]}",
+    ),
+    (
+        r#"{"worker":1,"outcomes":[{"job":"1:0","lease":1,"attempt":1,"spawned":{"memo":[1],"children":["#,
+        r#"{"event":null,"payloads":[]},"#,
+        "]}}]}",
+    ),
+    (
+        r#"{"worker":1,"outcomes":[{"job":"1:0","lease":1,"attempt":1,"spawned":{"memo":[1],"children":[],"flow":true,"given_up":["#,
+        r#""1:0","#,
+        "]}}]}",
+    ),
+];
+
 #[tokio::test]
 async fn lists_in_short_bodies_take_no_more_memory_than_their_limits_allow() {
     if !runs_alone("lists_in_short_bodies_take_no_more_memory_than_their_limits_allow") {
@@ -241,21 +265,10 @@ async fn lists_in_short_bodies_take_no_more_memory_than_their_limits_allow() {
             "]}}",
         ),
         (&api.admin, "/controls/lift", r#"{"effects":["#, r#""","#, "]}"),
-        (
-            &agent,
-            "/reports",
-            r#"{"worker":1,"outcomes":[{"job":"1:0","lease":1,"attempt":1,"error":["#,
-            "[],",
-            "]}]}",
-        ),
-        (
-            &agent,
-            "/reports",
-            r#"{"worker":1,"outcomes":["#,
-            r#"{"job":"1:0","lease":1,"attempt":1},"#,
-            "]}",
-        ),
-    ] {
+    ]
+    .into_iter()
+    .chain(OF_REPORTS.map(|(head, entry, tail)| (&agent, "/reports", head, entry, tail)))
+    {
         let body = repeated(head, entry, tail);
         let attack = compressed(token, path, "application/json", &body);
         drop(body);

@@ -242,6 +242,88 @@ async fn wrong_claims_and_reports_are_refused_whole() {
 }
 
 #[tokio::test]
+async fn a_repeated_wait_of_a_flow_is_accepted_and_one_of_a_cancelled_flow_is_refused() {
+    let api = Api::new().await;
+    let token = api.token("group", Role::Agent, &["default"]);
+    api.submit("flow", json!([1])).await;
+    let claim = async || {
+        post(&api, &token, "/claims", &json!({"jobs_max": 9}))
+            .await
+            .json()
+    };
+    let report = async |claimed: &Value, spawned: Value| {
+        let outcomes = [outcome(&claimed["jobs"][0], json!({"spawned": spawned}))];
+        let report = json!({"worker": claimed["worker"], "outcomes": outcomes});
+        let reported = post(&api, &token, "/reports", &report).await.json();
+        (
+            reported["accepted"].as_u64().unwrap(),
+            reported["refused"].clone(),
+        )
+    };
+    let none = json!([]);
+    // A wait for time that is over at once, so that the flow is claimed again.
+    let wait = |memo: &str| {
+        let wait = json!({"event": null, "payloads": [null], "until_ms": 0});
+        json!({"children": [wait], "memo": [memo], "on_failure": "collect", "flow": true})
+    };
+    let first = claim().await;
+    for _ in 0..2 {
+        assert_eq!(report(&first, wait("first")).await, (1, none.clone()));
+    }
+    api.engine.store().expire().await.unwrap();
+    let second = claim().await;
+    assert_eq!(second["jobs"][0]["memo"], json!(["first"]), "{second}");
+    let anew = json!({"children": [], "memo": [{"begin": 1}], "on_failure": "collect", "flow": true, "wake": "anew"});
+    for _ in 0..2 {
+        assert_eq!(report(&second, anew.clone()).await, (1, none.clone()));
+    }
+    let third = claim().await;
+    let id = third["jobs"][0]["job"].clone();
+    let cancelled = api.post("/jobs/cancel", &json!({"jobs": [id]})).await;
+    assert_eq!(cancelled.status, StatusCode::OK, "{}", cancelled.json());
+    assert_eq!(report(&third, wait("third")).await, (0, json!([id])));
+}
+
+/// Children of job 1:0 that are refused, and what the refusal says.
+fn wrong_children() -> Vec<(Value, &'static str)> {
+    vec![
+        (json!({"payloads": [1]}), "child batch 0"),
+        (
+            json!({"kind": "child", "payloads": [1], "qeue": "a"}),
+            "did you mean `queue`",
+        ),
+        (
+            json!({"kind": "child", "payloads": [1], "queue": "other"}),
+            "the children of job 1:0 are refused: the token of `group` does not give access to the queue `other`",
+        ),
+        (
+            json!({"kind": "child", "payloads": [1], "delay_ms": 5}),
+            "`delay_ms` is for waits",
+        ),
+        (
+            json!({"event": "go", "payloads": [null], "queue": "default"}),
+            "`queue` is for jobs",
+        ),
+        (
+            json!({"event": "go", "payloads": [null, null]}),
+            "`payloads` is for jobs",
+        ),
+        (
+            json!({"event": null, "payloads": [null], "delay_ms": 1, "until_ms": 1}),
+            "give one of them",
+        ),
+        (
+            json!({"event": null, "payloads": [null], "until_ms": -1}),
+            "`until_ms` is -1: give 0 to",
+        ),
+        (
+            json!({"event": null, "payloads": [null], "delay_ms": u64::MAX}),
+            "`delay_ms` is",
+        ),
+    ]
+}
+
+#[tokio::test]
 async fn a_worker_spawns_children_in_json() {
     let api = Api::new().await;
     let token = api.token("group", Role::Agent, &["default"]);
@@ -264,17 +346,7 @@ async fn a_worker_spawns_children_in_json() {
             json!({"spawned": {"children": [children], "memo": [{"kept": 7}]}}),
         )
     };
-    for (wrong, says) in [
-        (json!({"payloads": [1]}), "child batch 0"),
-        (
-            json!({"kind": "child", "payloads": [1], "qeue": "a"}),
-            "did you mean `queue`",
-        ),
-        (
-            json!({"kind": "child", "payloads": [1], "queue": "other"}),
-            "`other`",
-        ),
-    ] {
+    for (wrong, says) in wrong_children() {
         let refusal = report(&claimed, json!([spawned(wrong)])).await.refusal();
         assert!(refusal.contains(says), "{refusal} does not say {says}");
     }
