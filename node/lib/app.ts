@@ -129,6 +129,11 @@ export class App extends Operations implements AsyncDisposable {
     return this.isServer ? openRemote(this.store, token) : openNative(this.store, durable);
   }
 
+  /** The time of the store's clock, for flows. @internal */
+  nowMs(): number {
+    return Date.now();
+  }
+
   /** Whether the store was opened and not closed. */
   get isOpen(): boolean {
     return this.opened !== null;
@@ -204,7 +209,7 @@ export class App extends Operations implements AsyncDisposable {
   flow<P, R>(name: string, body: FlowBody<P, R>): FlowJob<P, R>;
   /** Makes a function a flow whose schema checks payloads, at the start and before the function gets them converted. */
   flow<S extends StandardSchema<any, any>, R>(
-    name: string, options: FlowOptions & { payload: S; result?: StandardSchema<any, any> }, body: FlowBody<OutputOf<S>, R>,
+    name: string, options: FlowOptions & { payload: S; result?: StandardSchema<any, any> }, body: FlowBody<OutputOf<S>, R, InputOf<S>>,
   ): FlowJob<InputOf<S>, R>;
   /** Makes a function a flow with options. */
   flow<P, R>(name: string, options: FlowOptions & { result?: StandardSchema<any, any> }, body: FlowBody<P, R>): FlowJob<P, R>;

@@ -1,6 +1,7 @@
 // The package's errors.
 
 import type { Handles } from './handle.js';
+import type { EventReceipt } from './operations.js';
 
 /** The root of the package's errors. */
 export class GristmillError extends Error {
@@ -49,6 +50,15 @@ export class SubmitFailed extends StoreError {
   override name = 'SubmitFailed';
 
   constructor(message: string, readonly submitted: Handles<unknown>, options?: ErrorOptions) {
+    super(message, options);
+  }
+}
+
+/** A `sendEvents` failed on its way. `receipts` says what became of the first events. */
+export class SendFailed extends StoreError {
+  override name = 'SendFailed';
+
+  constructor(message: string, readonly receipts: readonly EventReceipt[], options?: ErrorOptions) {
     super(message, options);
   }
 }

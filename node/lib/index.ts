@@ -2,8 +2,8 @@
 
 export { App, type AppOptions, type BatchOptions, type Handler, type ScheduleRule, type WorkOptions } from './app.js';
 export {
-  Fail, GristmillError, InvalidValue, JobFailed, NotFound, ResultTimeout, Retry, SchemaRefused, type Span, StoreError, SubmitFailed,
-  WorkerError,
+  Fail, GristmillError, InvalidValue, JobFailed, NotFound, ResultTimeout, Retry, SchemaRefused, SendFailed, type Span, StoreError,
+  SubmitFailed, WorkerError,
 } from './errors.js';
 export { FlowError, StepFailed, TimeoutError } from './flow/engine.js';
 export type { Flow, FlowBody, MapStepOptions, StepArguments, StepOptions, Winner } from './flow/flow.js';

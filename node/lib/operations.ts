@@ -2,7 +2,7 @@
 
 import type { Backend } from './backend.js';
 import { closable } from './closable.js';
-import { InvalidValue, NotFound, type Span, StoreError, milliseconds, shown } from './errors.js';
+import { InvalidValue, NotFound, SendFailed, type Span, StoreError, milliseconds, shown } from './errors.js';
 import type { ForkOptions } from './handle.js';
 import { checkNames, momentMs } from './options.js';
 import { decode } from './values/decode.js';
@@ -143,6 +143,8 @@ const isJobs = (what: readonly unknown[]): what is readonly (string | { readonly
 const PAGE_ROWS = 1_000, PAGE_FLOWS = 200;
 /** Events of one request, which are one transaction. */
 const EVENTS_PER_REQUEST = 1_000;
+/** The characters of the events of one request, about. A request has 32 MiB at most, and a character three bytes. */
+const EVENTS_CHARACTERS = 4 << 20;
 
 const idOf = (job: string | { readonly id: string }): string => (typeof job === 'string' ? job : job.id);
 
@@ -304,26 +306,37 @@ export abstract class Operations {
   }
 
   /**
-   * Sends events to flows: what became of each. A thousand are one transaction. `job` says of which kind a flow is that is named by
-   * its key, where several open jobs have this key.
+   * Sends events to flows: what became of each. A thousand are one transaction, fewer if they are large. `job` says of which kind a
+   * flow is that is named by its key, where several open jobs have this key. If it fails on the way, the first events are sent, and
+   * the error is a `SendFailed` with their receipts.
    */
   async sendEvents(events: Iterable<FlowEvent>, options: { job?: KindOf } = {}): Promise<EventReceipt[]> {
     checkNames('app.sendEvents(…)', options, ['job']);
     const kind = kindOf(options.job), backend = await this.backend();
     const texts: string[] = [], receipts: EventReceipt[] = [];
+    let characters = 0;
     const send = async (): Promise<void> => {
       if (texts.length === 0) return;
       const answer = await backend.ask('send_events', '', `{"events":[${texts.join(',')}]}`);
-      texts.length = 0;
+      texts.length = characters = 0;
       receipts.push(...(JSON.parse(answer) as { events: { receipt: EventReceipt }[] }).events.map((event) => event.receipt));
     };
-    for (const { flow, key, name, value, ...others } of events) {
-      checkNames('an event', others, ['flow', 'key', 'name', 'value']);
-      const address = flow === undefined ? { key, kind } : { job: idOf(flow), key };
-      texts.push(`${JSON.stringify({ ...address, name }).slice(0, -1)},"value":${encode(value, 'value', this.bigints)}}`);
-      if (texts.length === EVENTS_PER_REQUEST) await send();
+    try {
+      for (const { flow, key, name, value, ...others } of events) {
+        checkNames('an event', others, ['flow', 'key', 'name', 'value']);
+        const address = flow === undefined ? { key, kind } : { job: idOf(flow), key };
+        const text = `${JSON.stringify({ ...address, name }).slice(0, -1)},"value":${encode(value, 'value', this.bigints)}}`;
+        if (characters + text.length > EVENTS_CHARACTERS) await send();
+        texts.push(text);
+        characters += text.length;
+        if (texts.length === EVENTS_PER_REQUEST) await send();
+      }
+      await send();
+    } catch (error) {
+      if (receipts.length === 0) throw error;
+      throw new SendFailed(`${(error as Error).message}; the first ${receipts.length} events are sent: send the events behind them ` +
+        'again; `receipts` of this error says what became of the first ones', receipts, { cause: error });
     }
-    await send();
     return receipts;
   }
 

@@ -21,6 +21,7 @@ export interface Builtins {
   'node:os': { availableParallelism(): number };
   'node:url': { pathToFileURL(path: string): URL };
   'node:buffer': { Buffer: unknown };
+  'node:async_hooks': { AsyncLocalStorage: new <T>() => { run<R>(store: T, task: () => R): R; getStore(): T | undefined } };
   'node:crypto': {
     randomBytes(count: number): { readUIntBE(offset: number, bytes: number): number };
     createHash(name: 'sha256'): { update(text: string): { digest(): Uint8Array } };

@@ -52,6 +52,11 @@ export class TestApp extends App {
     return this.native;
   }
 
+  /** @internal */
+  override nowMs(): number {
+    return this.native === null ? this.now.getTime() : this.native.nowMs();
+  }
+
   /**
    * Moves the clock. Schedules that are due by then submit their jobs, and jobs that no worker started in time expire. Call `drain`
    * to run what can be run then.

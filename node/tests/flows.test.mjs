@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 
 import { App, FlowError, JobFailed, NotFound, StepFailed, StoreError, TimeoutError } from 'gristmill';
 import { TestApp } from 'gristmill/testing';
+import { MicroBatch } from '../dist/work/micro-batch.js';
 import { closed, place, server } from './stores.mjs';
 
 const run = promisify(execFile);
@@ -341,6 +342,65 @@ test('integers of any size pass through steps, local values and payloads as they
   assert.deepEqual(await ran(app, flow, id), [id * 2n, id * 2n + 1n, id + 1n, id * 2n + 2n]);
 });
 
+test('an asynchronous schema checks the result of a flow, and one of payloads is refused by name', async (t) => {
+  const app = application(t);
+  const slow = {
+    '~standard': {
+      version: 1,
+      vendor: 'test',
+      validate: (value) => new Promise((resolve) => {
+        setTimeout(resolve, 5, typeof value === 'string' ? { value } : { issues: [{ message: 'give text' }] });
+      }),
+    },
+  };
+  const flow = app.flow('slow', { result: slow, retries: 0 }, async (_, value) => value);
+  assert.equal(await ran(app, flow, 'a'), 'a');
+  await assert.rejects(ran(app, flow, 7), /the schema refuses result: give text/);
+  const given = app.flow('given', { payload: slow, retries: 0 }, async (_, value) => value);
+  await assert.rejects(ran(app, given, 'a'), /the schema of the payloads of given answers by a promise: a flow needs one that answers at/);
+});
+
+test('a flow has the time of the store', async (t) => {
+  const app = application(t);
+  const flow = app.flow('clock', async (flow) => {
+    const before = flow.now();
+    await flow.sleep('1h');
+    return [before, flow.now()].map((time) => time.getTime());
+  });
+  const handle = await flow.submit();
+  const before = (await app.time()).getTime();
+  await app.drain();
+  await app.advance('1h');
+  await app.drain();
+  assert.deepEqual(await handle.result(), [before, before + 3_600_000]);
+});
+
+test('the flows and the values of one turn leave in portions, and one that is refused fails alone', () => {
+  const answers = [];
+  const channel = {
+    answer: (number, places, durationsUs, values, others, suspended) => {
+      if (suspended.some((one) => one.position === 1)) throw new RangeError('no such text');
+      answers.push({ places: [...places], others: JSON.parse(others), flows: suspended.map((one) => one.position) });
+    },
+  };
+  const COUNT = 10;
+  const microBatch = new MicroBatch(channel, { what: 'run', number: 0, kind: 0, count: 2 * COUNT, values: [] }, 'error');
+  const large = 'x'.repeat(16 << 20);
+  for (let place = 0; place < COUNT; place++) {
+    microBatch.suspend(place, large, 1);
+    microBatch.complete(COUNT + place, large, 1);
+  }
+  microBatch.flush();
+  assert.ok(microBatch.hasEnded);
+  assert.ok(answers.every(({ places, flows }) => places.length <= 4 && flows.length <= 4));
+  assert.deepEqual(answers.flatMap((one) => one.places), Array.from({ length: COUNT }, (_, at) => COUNT + at));
+  assert.deepEqual(answers.flatMap((one) => one.flows), [0, 2, 3, 4, 5, 6, 7, 8, 9]);
+  const failed = answers.flatMap((one) => one.others?.failed ?? []);
+  assert.deepEqual(failed.map(({ position, error }) => [position, error.message]), [
+    [1, 'what the flow waits for cannot be stored: no such text'],
+  ]);
+});
+
 test('a schema converts the payload of a flow, its state, and the results of its steps', async (t) => {
   const app = application(t);
   const dates = {
@@ -366,23 +426,43 @@ const PATIENT = `
 import { TestApp } from ${JSON.stringify(new URL('../dist/testing.js', import.meta.url).href)};
 const app = new TestApp();
 const fail = app.job('fail', { retries: 0 }, () => { throw new Error('no'); });
-const flow = app.flow('patient', async (flow) => {
+const issues = [{ message: 'give text' }];
+let looks = 0;
+// The job's own check passes.
+const once = { '~standard': { version: 1, vendor: 'test', validate: (value) => (looks++ === 0 ? { value } : { issues }) } };
+const fussy = app.job('fussy', { result: once }, (number) => number);
+let begun;
+new Promise((resolve) => { begun = resolve; }).then(() => {
+  if (process.argv[1] === 'other') throw new Error('of something else');
+});
+const flow = app.flow('patient', { retries: 0 }, async (flow) => {
   const both = Promise.all([flow.step(fail, 1), flow.step(fail, 2)]);
-  if (process.argv[1] === 'other') void Promise.reject(new Error('of something else'));
+  const branch = async () => {
+    try {
+      await flow.step(fail, 3);
+    } catch {
+      throw new RangeError('of a branch');
+    }
+  };
+  const refused = Promise.all([flow.step(fussy, 4), branch()]);
+  const branched = Promise.all([branch()]);
+  begun();
   await flow.event('go');
-  return both.catch((error) => error.step);
+  if (process.argv[1] === 'forgotten') return 1;
+  return Promise.all([both, refused, branched].map((one) => one.catch((error) => error.step ?? error.name)));
 });
 const handle = await flow.submit();
 await app.drain();
 await handle.sendEvent('go');
 await app.drain();
-console.log(await handle.result(), process.listenerCount('unhandledRejection'));
+console.log(await handle.result().catch((error) => error.message), process.listenerCount('unhandledRejection'));
 await app.close();
 `;
 
 test('a step may fail before its flow awaits what it has made of it; other errors end the program as always', async () => {
   const running = (word) => run(process.execPath, ['--input-type=module', '--eval', PATIENT, word], { timeout: 60_000 });
-  assert.equal((await running('this')).stdout, 'fail 0\n');
+  assert.equal((await running('this')).stdout, "[ 'fail', 'SchemaRefused', 'RangeError' ] 0\n");
+  assert.match((await running('forgotten')).stdout, /ended as dead: RangeError: of a branch 0\n$/);
   await assert.rejects(running('other'), (error) => error.code === 1 && /Error: of something else/.test(error.stderr));
 });
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { App, ResultTimeout } from 'gristmill';
+import { App, ResultTimeout, SendFailed } from 'gristmill';
 import { closed, deferred, scripted } from './stores.mjs';
 
 const SLOW = { timeout: 60_000 };
@@ -210,4 +210,130 @@ test('a worker that stops hears of a cancellation although the answer was lost t
   const worker = await app.worker();
   await Promise.all([begun.promise, hasClaimedAgain.promise]);
   assert.deepEqual(await worker.stop(), { completed: 0, failed: 1 });
+});
+
+/** A server with flows whose children have ended. `answer` gives the outcomes of the children at these positions, as text. */
+async function withFlows(t, count, answer, given = '0,"memo":[{"steps":[["work",0]]}]') {
+  const seen = { reported: [], claims: 0 };
+  const jobs = Array.from({ length: count }, (_, position) => (
+    `{"job":"1:${position}","lease":1,"attempt":1,"kind":"flow","queue":"default","payload":${given}}`
+  ));
+  seen.url = await scripted(t, (method, path, body, response) => {
+    if (path === '/claims') {
+      const claimed = seen.claims++ === 0 ? jobs : [];
+      return { body: `{"worker":7,"heartbeat_every_ms":5000,"cancelled":[],"jobs":[${claimed.join(',')}]}` };
+    }
+    if (path === '/workers/7/children') return answer(JSON.parse(body).positions.split(',').map(Number), response);
+    if (path !== '/reports') return { body: { revoked: [] } };
+    seen.reported.push(...JSON.parse(body).outcomes);
+    return { body: { cancelled: [] } };
+  });
+  return seen;
+}
+
+const completed = (value) => `[{"job":"2:0","state":"completed","value":${value}}]`;
+
+test('a flow whose step a server forbids fails alone', SLOW, async (t) => {
+  const seen = await withJobs(t, ['0', '1', '2'], (_, path, body) => {
+    if (path !== '/reports') return undefined;
+    const isForbidden = JSON.parse(body).outcomes.some((one) => one.spawned?.children[0].queue === 'slow');
+    return isForbidden ? { status: 403, body: { error: 'the children of job 1:1 are refused', remedy: 'x' } } : undefined;
+  });
+  const app = closed(t, new App(seen.url));
+  app.flow('work', async (flow, number) => (number === 1 ? flow.step('other', 1, { queue: 'slow' }) : number));
+  assert.deepEqual(await app.drain(), { completed: 2, failed: 1 });
+  const errors = seen.reported.filter((one) => one.error !== undefined);
+  assert.deepEqual(errors.map(({ job, error }) => [job, error.permanent]), [['1:1', true]]);
+  assert.match(errors[0].error.message, /the children of job 1:1 are refused/);
+});
+
+test('outcomes of children that are too many are asked for apart, and those of one job that are too large refuse it', SLOW, async (t) => {
+  const asked = [];
+  const seen = await withFlows(t, 3, (positions) => {
+    asked.push(positions);
+    if (positions.includes(1)) return { body: ' '.repeat((64 << 20) + 1) };
+    return { body: `{"children":[${positions.map((position) => completed(position)).join(',')}]}` };
+  });
+  const app = closed(t, new App(seen.url));
+  app.flow('flow', { retries: 0 }, async (flow) => flow.step('work'));
+  assert.deepEqual(await app.drain(), { completed: 0, failed: 3 });
+  assert.deepEqual(asked, [[0, 1, 2], [0, 1], [0], [1], [2]]);
+  const refused = seen.reported.find((one) => one.job === '1:1');
+  assert.match(refused.error.message, /^the outcomes of its children are too large: they have over 67108864 bytes/);
+});
+
+test('a job that was cancelled while the outcomes of its children came does not run', SLOW, async (t) => {
+  let ran = 0;
+  const url = await scripted(t, (_, path, __, response) => {
+    if (path === '/claims') {
+      const job = (kind, position, memo) => (
+        `{"job":"1:${position}","lease":1,"attempt":1,"kind":"${kind}","queue":"default","payload":1${memo}}`
+      );
+      const claimed = ran === 0 ? [job('flow', 0, ',"memo":[{}]'), job('plain', 1, '')] : [];
+      return { body: `{"worker":7,"heartbeat_every_ms":5000,"cancelled":[],"jobs":[${claimed.join(',')}]}` };
+    }
+    if (path === '/workers/7/children') {
+      answered = response;
+      return undefined;
+    }
+    if (path === '/reports') {
+      // The report of the other job says that the flow is cancelled.
+      const late = answered;
+      answered = null;
+      response.on('finish', () => late?.end('{"children":[[]]}'));
+      return { body: { cancelled: late === null ? [] : ['1:0'] } };
+    }
+    return { body: { revoked: [] } };
+  });
+  let answered = null, isRun = false;
+  const app = closed(t, new App(url));
+  app.job('plain', async () => {
+    ran++;
+    while (answered === null) await new Promise((resolve) => setImmediate(resolve));
+  });
+  app.flow('flow', async () => { isRun = true; });
+  assert.deepEqual(await app.drain(), { completed: 1, failed: 0 });
+  assert.equal(isRun, false);
+});
+
+test('large events are sent in portions, and an error tells what became of the first ones', async (t) => {
+  const sizes = [];
+  const url = await scripted(t, (_, path, body) => {
+    if (sizes.length === 2) return { status: 400, body: { error: 'no', remedy: 'x' } };
+    sizes.push(body.length);
+    return { body: { events: JSON.parse(body).events.map(() => ({ receipt: 'kept' })) } };
+  });
+  const app = closed(t, new App(url));
+  const events = Array.from({ length: 9 }, (_, number) => ({ flow: `1:${number}`, name: 'go', value: 'x'.repeat(1 << 20) }));
+  await assert.rejects(app.sendEvents(events), (error) => {
+    assert.ok(error instanceof SendFailed);
+    assert.match(error.message, /no: x; the first 6 events are sent/);
+    assert.deepEqual(error.receipts, Array(6).fill('kept'));
+    return true;
+  });
+  assert.ok(sizes.every((size) => size < 5 << 20), String(sizes));
+});
+
+test('floats of a server are what they are in a file, and a deep payload passes', SLOW, async (t) => {
+  const deep = '['.repeat(127) + ']'.repeat(127);
+  // The hash of the step's payload, null.
+  const memo = '"memo":[{"steps":[["work",634125391]]}]';
+  const seen = await withFlows(t, 1, () => ({ body: `{"children":[${completed('[1e16,2.5]')}]}` }), `${deep},${memo}`);
+  const app = closed(t, new App(seen.url));
+  app.flow('flow', { retries: 0 }, async (flow, payload) => [JSON.stringify(payload), ...await flow.step('work')].map(String));
+  assert.deepEqual(await app.drain(), { completed: 1, failed: 0 });
+  assert.deepEqual(seen.reported.map((one) => one.value), [[deep, '10000000000000000', '2.5']]);
+});
+
+test('an integer in the outcomes of children is refused with its place, or arrives as the application wants it', SLOW, async (t) => {
+  const memo = '0,"memo":[{"steps":[["work",634125391]]}]';
+  for (const [bigints, says] of [['error', /^outcomes\[0\]\.value\.id is 9007199254740993, which a JavaScript number/], ['string', null]]) {
+    const seen = await withFlows(t, 1, () => ({ body: `{"children":[${completed('{"id":9007199254740993}')}]}` }), memo);
+    const app = closed(t, new App(seen.url, { bigints }));
+    app.flow('flow', { retries: 0 }, async (flow) => flow.step('work'));
+    await app.drain();
+    const [{ value, error }] = seen.reported;
+    if (says === null) assert.deepEqual(value, { id: '9007199254740993' });
+    else assert.match(error.message, says);
+  }
 });

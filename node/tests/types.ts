@@ -88,6 +88,12 @@ const order = app.flow('order', { version: '1' }, async (flow, picture: { name: 
   await flow.local((name: string) => name.length, 7);
   // @ts-expect-error: a span is text with a unit.
   await flow.sleep(5);
+  const kinds = await flow.map<string>('resize', ['a'], { returnErrors: true });
+  same<typeof kinds, (string | StepFailed)[]>(true);
+  const plain = await flow.map<string>('resize', ['a'], { key: 'a' });
+  same<typeof plain, string[]>(true);
+  // @ts-expect-error: of another type.
+  if (flow.random() > 0.9) return flow.continueWith('a');
   if (flow.random() > 0.5) return flow.continueWith(picture);
   return { half, at: flow.now().getTime() };
 });
@@ -103,7 +109,12 @@ const parent = app.flow('parent', async (flow, name: string) => {
   return half;
 });
 same<Awaited<ReturnType<typeof parent.submitMany>>, Handles<number>>(true);
-const converted = app.flow('converted', { payload: dates }, async (_, { at }) => at.getTime());
+const converted = app.flow('converted', { payload: dates }, async (flow, { at }) => {
+  // @ts-expect-error: the schema takes text.
+  if (flow.continued < 0) return flow.continueWith({ at });
+  if (flow.continued < 1) return flow.continueWith({ at: at.toISOString() });
+  return at.getTime();
+});
 await converted.submit({ at: '2026-11-27' });
 // @ts-expect-error: the schema takes text.
 await converted.submit({ at: new Date() });

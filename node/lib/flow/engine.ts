@@ -1,6 +1,6 @@
 // The runtime of flows that scripts have, too, with what it needs of this package.
 
-import { GristmillError, shown } from '../errors.js';
+import { GristmillError, InvalidValue, shown } from '../errors.js';
 import { checkNames } from '../options.js';
 import { type Builtins, builtinModule } from '../platform.js';
 import { MAY_BE_INEXACT } from '../values/decode.js';
@@ -65,27 +65,48 @@ export const flowError = (message: string): Error => new runtime.FlowError(messa
 
 // --- running instances ---
 
+/** An instance whose code runs, with the errors of its code that nothing has handled so far. */
+interface Running {
+  readonly unhandled: Map<unknown, unknown>;
+}
+
 interface Rejections {
-  on?(event: 'unhandledRejection', listener: (reason: unknown) => void): unknown;
-  off?(event: 'unhandledRejection', listener: (reason: unknown) => void): unknown;
+  on?(event: 'unhandledRejection' | 'rejectionHandled', listener: (...given: never[]) => void): unknown;
+  off?(event: 'unhandledRejection' | 'rejectionHandled', listener: (...given: never[]) => void): unknown;
   listenerCount?(event: 'unhandledRejection'): number;
 }
 
 const process = (globalThis as { process?: Rejections }).process;
+// A test may replace the global one.
+const { setTimeout } = globalThis;
+/** Tells the instance to whose code a promise belongs. */
+const Storage = builtinModule('node:async_hooks')?.AsyncLocalStorage;
+const storage = Storage === undefined ? undefined : new Storage<Running>();
+const ownerOf = new WeakMap<object, Running>();
 let instancesRunning = 0;
 
 const isOfFlows = (reason: unknown): boolean => (
   reason instanceof AggregateError
     ? reason.errors.length > 0 && reason.errors.every(isOfFlows)
-    : [runtime.StepFailed, runtime.TimeoutError, runtime.FlowError].some((one) => reason instanceof one)
+    : [runtime.StepFailed, runtime.TimeoutError, runtime.FlowError, InvalidValue].some((one) => reason instanceof one)
 );
 
 /**
- * A step may fail before its flow awaits what it has made of it, as by Promise.all: the flow learns of that when it does. Other errors
- * that nobody handles end the program, as they do without this listener.
+ * A branch of a flow may fail before the flow awaits what it has made of it, as by Promise.all: the flow learns of that when it does.
+ * Other errors that nobody handles end the program, as they do without this listener.
  */
-function heed(reason: unknown): void {
+function heed(reason: unknown, promise: object): void {
+  const running = storage?.getStore();
+  if (running !== undefined) {
+    running.unhandled.set(promise, reason);
+    ownerOf.set(promise, running);
+    return;
+  }
   if (!isOfFlows(reason) && process?.listenerCount?.('unhandledRejection') === 1) throw reason;
+}
+
+function forget(promise: object): void {
+  ownerOf.get(promise)?.unhandled.delete(promise);
 }
 
 const turn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
@@ -94,13 +115,24 @@ const turn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0
 export async function runInstance(
   program: Program<never>, payload: unknown, memos: unknown, outcomes: unknown[], idOf: () => string,
 ): Promise<unknown> {
-  if (instancesRunning++ === 0) process?.on?.('unhandledRejection', heed);
+  if (instancesRunning++ === 0) {
+    process?.on?.('unhandledRejection', heed);
+    process?.on?.('rejectionHandled', forget);
+  }
+  const running: Running = { unhandled: new Map() };
+  const run = (): Promise<unknown> => runtime.Flow.run(program, payload, memos, outcomes, idOf);
   try {
-    return await runtime.Flow.run(program, payload, memos, outcomes, idOf);
+    const value = await (storage === undefined ? run() : storage.run(running, run));
+    if (value instanceof Suspension) return value;
+    // The flow has ended, and never awaited this branch.
+    for (const reason of running.unhandled.values()) if (!isOfFlows(reason)) throw reason;
+    return value;
   } finally {
     // What nobody handled is told after this turn of the event loop.
     void turn().then(() => {
-      if (--instancesRunning === 0) process?.off?.('unhandledRejection', heed);
+      if (--instancesRunning > 0) return;
+      process?.off?.('unhandledRejection', heed);
+      process?.off?.('rejectionHandled', forget);
     });
   }
 }

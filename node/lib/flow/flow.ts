@@ -38,7 +38,7 @@ export interface Winner<Value = unknown> {
 }
 
 /** One instance of a flow: its steps, and all that it may know of the world. */
-export interface Flow {
+export interface Flow<State = unknown> {
   /** The id of its job. */
   readonly id: string;
   readonly name: string;
@@ -53,7 +53,10 @@ export interface Flow {
   /** Begins a job for each item. Awaiting it gives the results in the items' order, once all have ended. */
   map<P, R>(job: Job<P, R>, items: Iterable<P>, options: MapStepOptions & { returnErrors: true }): Promise<(Stored<R> | StepFailed)[]>;
   map<P, R>(job: Job<P, R>, items: Iterable<P>, options?: MapStepOptions & { returnErrors?: false }): Promise<Stored<R>[]>;
-  map<R = unknown>(kind: string, items: Iterable<unknown>, options?: MapStepOptions): Promise<R[]>;
+  map<R = unknown>(
+    kind: string, items: Iterable<unknown>, options: MapStepOptions & { returnErrors: true },
+  ): Promise<(R | StepFailed)[]>;
+  map<R = unknown>(kind: string, items: Iterable<unknown>, options?: MapStepOptions & { returnErrors?: false }): Promise<R[]>;
   /** Waits for an event that is sent to this instance: gives its value. Throws a `TimeoutError` after `timeout`. */
   event<Value = unknown>(name: string, options?: { timeout?: Span }): Promise<Value>;
   /** Waits for a span, or up to a time. */
@@ -70,10 +73,10 @@ export interface Flow {
   /** A UUID; the same in each replay. */
   uuid(): string;
   /** Begins the instance anew with this state in place of its payload, and with an empty memo. The flow stops here. */
-  continueWith(state?: unknown): Promise<never>;
+  continueWith(...state: undefined extends State ? [state?: State] : [state: State]): Promise<never>;
   /** The steps that the instance has taken and that the code has not asked for so far. */
   unused(): string[];
 }
 
-/** The function of a flow. */
-export type FlowBody<P, R> = (flow: Flow, payload: P) => R | PromiseLike<R>;
+/** The function of a flow. Where a schema converts payloads, `State` is what the schema takes. */
+export type FlowBody<P, R, State = P> = (flow: Flow<State>, payload: P) => R | PromiseLike<R>;

@@ -7,7 +7,7 @@ import { validated } from '../schema.js';
 import { decode } from '../values/decode.js';
 import { encode } from '../values/encode.js';
 import type { KindSpec } from '../work/runner.js';
-import { flowError, runInstance } from './engine.js';
+import { Suspension, flowError, runInstance } from './engine.js';
 import type { FlowBody, StepOptions } from './flow.js';
 import type { Prepared, Program } from './runtime.js';
 
@@ -22,6 +22,7 @@ export interface FlowOptions extends JobOptions {
 /** What flows need of their application. @internal */
 export interface FlowOwner extends JobOwner {
   readonly jobs: ReadonlyMap<string, Job<never, never>>;
+  nowMs(): number;
 }
 
 /** The UTF-8 of a version, at most. */
@@ -33,6 +34,13 @@ const STEP_OPTIONS = [
 ] as const;
 
 type OfChildren = Omit<StepOptions, 'name' | 'key'>;
+
+/** What a schema has said, which a flow cannot await: its replay would not go the same way each time. */
+function atOnce(output: unknown, of: string): unknown {
+  if (!(output instanceof Promise)) return output;
+  output.catch(() => {});
+  throw flowError(`the schema of ${of} answers by a promise: a flow needs one that answers at once`);
+}
 
 /** The kind of a flow's instances. */
 function kindOf(name: string, version: string | undefined): string {
@@ -79,24 +87,29 @@ export class FlowJob<P = unknown, R = unknown> extends Job<P, R> {
   /** @internal */
   override spec(concurrencyMax?: number): KindSpec {
     const program = this.program();
+    const { result } = this.schemas;
+    const run = async (payload: unknown, memos: unknown, outcomes: unknown[], idOf: () => string): Promise<unknown> => {
+      const value = await runInstance(program, payload, memos, outcomes, idOf);
+      if (result !== undefined && !(value instanceof Suspension)) await validated(result, value, 'result');
+      return value;
+    };
     return {
       ...super.spec(concurrencyMax),
-      entry: (payload, job) => runInstance(program, payload, [], [], () => job.id),
-      resume: ([payload, memos, outcomes], job) => runInstance(program, payload, memos, outcomes as unknown[], () => job.id),
+      entry: (payload, job) => run(payload, [], [], () => job.id),
+      resume: ([payload, memos, outcomes], job) => run(payload, memos, outcomes as unknown[], () => job.id),
     };
   }
 
   private program(): Program<OfChildren> {
     const { bigints } = this.application;
-    const { payload: ofPayload, result: ofResult } = this.schemas;
+    const { payload: schema } = this.schemas;
     return {
       name: this.flowName,
       version: this.version,
-      function: async (flow, payload) => {
-        const given = ofPayload === undefined ? payload : await validated(ofPayload, payload, 'payload');
-        const value = await this.body!(flow as never, given);
-        if (ofResult !== undefined) await validated(ofResult, value, 'result');
-        return value;
+      nowMs: () => this.application.nowMs(),
+      function: (flow, payload) => {
+        const of = `the payloads of ${this.flowName}`;
+        return this.body!(flow as never, schema === undefined ? payload : atOnce(validated(schema, payload, 'payload'), of));
       },
       stepOptions: STEP_OPTIONS,
       prepare: (target, options) => this.prepare(target, options),
@@ -149,14 +162,7 @@ export class FlowJob<P = unknown, R = unknown> extends Job<P, R> {
       head: JSON.stringify({ kind, queue, tags, ...hasOptions ? { options: members } : {} }).slice(0, -1),
       payload: (argument, index) => encode(argument, index === undefined ? 'payload' : `items[${index}]`, bigints),
       ...result === undefined ? {} : {
-        convert: (value) => {
-          const output = validated(result, value, 'result');
-          if (output instanceof Promise) {
-            output.catch(() => {});
-            throw flowError(`the schema of the results of ${label} answers by a promise: a flow needs one that answers at once`);
-          }
-          return output;
-        },
+        convert: (value) => atOnce(validated(result, value, 'result'), `the results of ${label}`),
       },
     };
   }

@@ -33,6 +33,8 @@ export interface Prepared {
 export interface Program<Options = object> {
   name: string;
   version: string | null;
+  /** The time of the store's clock. */
+  nowMs(): number;
   function(flow: unknown, payload: unknown): unknown;
   stepOptions: readonly string[];
   prepare(job: unknown, options: Options): Prepared;

@@ -1,11 +1,11 @@
 // A worker's ways to a server: claims and reports as JSON, as workers in any language send them.
 
 import type { Channel, Message, Plan, Question, Suspended } from '../backend.js';
-import { NotFound, StoreError, WorkerError } from '../errors.js';
+import { InvalidValue, NotFound, StoreError, WorkerError } from '../errors.js';
 import { Unreadable, decode, farNumber, mayHaveFar } from '../values/decode.js';
 import { type Identity, positionsOf } from '../work/context.js';
 import type { Described } from '../work/describe.js';
-import { type Connection, pause } from './connection.js';
+import { AnswerTooLarge, type Connection, pause } from './connection.js';
 
 /** The longest wait of a claim for a job. Milliseconds. */
 const CLAIM_WAIT_MS = 20_000;
@@ -13,6 +13,8 @@ const CLAIM_WAIT_MS = 20_000;
 const CLAIM_JOBS_MAX = 1_000, REPORT_OUTCOMES_MAX = 1_000;
 /** Jobs whose children's outcomes one request asks for at most, and such requests at a time. */
 const FINALIZED_JOBS_MAX = 256, CHILDREN_ASKED_MAX = 8;
+/** The outcomes of the children of a job, at most, as in other stores. Those of several jobs are asked for apart where they are more. */
+const FINALIZING_BYTES_MAX = 64 << 20;
 /** The work that is held beyond the free slots, as the time to run it. */
 const WINDOW_MS = 200;
 /** The pause after a claim or a report that failed. Milliseconds. */
@@ -62,6 +64,8 @@ interface Claimed {
 interface Held {
   worker: number;
   job: ClaimedJob;
+  /** Whether it was cancelled before the outcomes of its children had come. */
+  isCancelled?: boolean;
 }
 
 /** A worker of a server. @internal */
@@ -127,6 +131,7 @@ export class RemoteChannel implements Channel {
   async ask(about: Question, job: string): Promise<string> {
     const at = this.places.get(job);
     const worker = (at === undefined ? undefined : this.microBatches.get(at.number)?.[at.place]?.worker) ?? this.worker;
+    if (worker === null) throw new StoreError(`the worker has lost the job ${job} to another one, and cannot ask about it`);
     const target = `/workers/${worker}/${about}`;
     const answer = await this.connection.send('POST', target, { body: JSON.stringify({ job }), isRepeatable: true });
     if (about === 'step') return JSON.stringify((JSON.parse(answer) as { step?: object }).step ?? null);
@@ -328,6 +333,9 @@ export class RemoteChannel implements Channel {
       identities: jobs.map(identityOf),
       timeoutMs,
     });
+    const held = this.microBatches.get(number) ?? [];
+    const places = [...held.keys()].filter((place) => held[place]?.isCancelled === true);
+    if (places.length > 0) this.push({ what: 'cancel', number, kind: 0, count: 0, places });
   }
 
   /** Begins jobs of one batch whose children have ended, once their outcomes are known. Without them, the jobs go back. */
@@ -370,7 +378,18 @@ export class RemoteChannel implements Channel {
     const positions = jobs.map(({ job }) => Number(job.slice(batch!.length + 1)));
     const sorted = [...positions].sort((left, right) => left - right);
     const body = `{"batch":${batch},"positions":"${sorted.join(',')}"}`;
-    const answer = await this.connection.send('POST', `/workers/${worker}/children`, { body, isRepeatable: true });
+    let answer: string;
+    try {
+      const request = { body, isRepeatable: true, answerBytesMax: FINALIZING_BYTES_MAX };
+      answer = await this.connection.send('POST', `/workers/${worker}/children`, request);
+    } catch (error) {
+      if (!(error instanceof AnswerTooLarge)) throw error;
+      if (jobs.length === 1) {
+        return [new Unreadable(new InvalidValue(`the outcomes of its children are too large: ${error.message}`, 'outcomes'))];
+      }
+      const half = Math.ceil(jobs.length / 2);
+      return [...await this.childrenOf(jobs.slice(0, half), worker), ...await this.childrenOf(jobs.slice(half), worker)];
+    }
     const { children } = decode(answer, 'children', 'bigint', true) as { children: unknown[] };
     if (mayHaveFar(answer)) {
       const plain = JSON.parse(answer) as { children: unknown[] };
@@ -385,7 +404,11 @@ export class RemoteChannel implements Channel {
   private cancel(jobs: readonly string[]): void {
     for (const job of jobs) {
       const at = this.places.get(job);
-      if (at !== undefined) this.push({ what: 'cancel', number: at.number, kind: 0, count: 0, places: [at.place] });
+      if (at === undefined) continue;
+      // Its micro-batch may wait for the outcomes of children.
+      const held = this.microBatches.get(at.number)?.[at.place];
+      if (held !== undefined) held.isCancelled = true;
+      this.push({ what: 'cancel', number: at.number, kind: 0, count: 0, places: [at.place] });
     }
   }
 
@@ -415,7 +438,7 @@ export class RemoteChannel implements Channel {
           continue;
         }
         const { status } = error as StoreError;
-        if (status === 400 || status === 413) {
+        if (status === 400 || status === 403 || status === 413) {
           // One outcome is to blame, which is told as the error of its job.
           if (portion.length > 1) {
             outcomesMax = Math.ceil(portion.length / 2);
@@ -423,10 +446,9 @@ export class RemoteChannel implements Channel {
           }
           if (portion[0]!.isRefusal !== true) {
             listed[0] = refusalOf(portion[0]!, error as Error);
-            if (portion[0]!.end.startsWith('"value"')) {
-              this.totals.completed--;
-              this.totals.failed++;
-            }
+            const { end } = portion[0]!;
+            if (end.startsWith('"value"')) this.totals.completed--;
+            if (end.startsWith('"value"') || end.startsWith('"spawned"')) this.totals.failed++;
             continue;
           }
         }

@@ -20,8 +20,13 @@ export interface Request {
   waitMs?: number;
   /** Whether the request may be sent again when the connection breaks before the answer. */
   isRepeatable?: boolean;
+  /** The bytes of the answer, at most. A longer one is an `AnswerTooLarge`. */
+  answerBytesMax?: number;
   headers?: Record<string, string>;
 }
+
+/** An answer has more bytes than its request takes. @internal */
+export class AnswerTooLarge extends StoreError {}
 
 interface Refusal {
   error?: string;
@@ -104,7 +109,7 @@ export class Connection {
       let problem: StoreError, afterMs: number | null = null;
       try {
         const response = await this.open(method, target, request, ANSWER_MS + (request.waitMs ?? 0));
-        const answer = await response.text();
+        const answer = await textOf(response, request.answerBytesMax);
         if (response.ok) return answer;
         problem = refused(response, answer);
         const mayRepeat = (response.status === 429 || response.status === 503) && (isSafe || REPEATABLE.includes(codeOf(answer)));
@@ -151,6 +156,22 @@ export class Connection {
       ...body === undefined ? {} : { body },
       ...signals.length === 0 ? {} : { signal: signals.length === 1 ? signals[0]! : AbortSignal.any(signals) },
     });
+  }
+}
+
+/** The text of an answer, of which no more than this is read. */
+async function textOf(response: Response, bytesMax: number | undefined): Promise<string> {
+  if (bytesMax === undefined || response.body === null) return response.text();
+  const reader = response.body.getReader(), decoder = new TextDecoder(), parts: string[] = [];
+  for (let bytes = 0; ;) {
+    const { done, value } = await reader.read();
+    if (done) return parts.join('') + decoder.decode();
+    bytes += value.length;
+    if (bytes > bytesMax) {
+      void reader.cancel().catch(() => {});
+      throw new AnswerTooLarge(`they have over ${bytesMax} bytes`);
+    }
+    parts.push(decoder.decode(value, { stream: true }));
   }
 }
 

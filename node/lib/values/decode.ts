@@ -1,7 +1,7 @@
 // JSON as JavaScript's values, without a silent change of integers that a number does not hold exactly.
 
 import { InvalidValue } from '../errors.js';
-import { type BigInts, encode, within } from './encode.js';
+import { type BigInts, within } from './encode.js';
 
 // Texts that may have such numbers are read number by number; all others are read as they come.
 /** @internal */
@@ -18,8 +18,8 @@ function* tokens(text: string): Generator<Token> {
 /** The name of a value in errors, or those of the parts of a list. @internal */
 export type What = string | readonly string[];
 
-/** Where in a value a number lies, such as `payload.ids[3]`. */
-function placeOf(text: string, at: number, what: What): string {
+/** Where in a value a number lies: the keys and the indexes. */
+function pathOf(text: string, at: number): (string | number)[] {
   const path: (string | number)[] = [];
   let last = '';
   for (const token of tokens(text)) {
@@ -32,14 +32,20 @@ function placeOf(text: string, at: number, what: What): string {
     else if (token.text === ',' && typeof top === 'number') path[path.length - 1] = top + 1;
     last = token.text;
   }
-  const [root, ...rest] = typeof what === 'string' ? [what, ...path] : [what[path[0] as number]!, ...path.slice(1)];
-  return rest.reduce<string>(within, root as string).slice(0, 200);
+  return path;
 }
 
-function refused(text: string, token: Token, what: What, reason: string): InvalidValue {
-  const digits = token.text.length > 60 ? `${token.text.slice(0, 60)}…` : token.text;
-  const path = placeOf(text, token.at, what);
-  return new InvalidValue(`${path} is ${digits}, ${reason}`, path);
+function refused(number: string, path: readonly (string | number)[], what: What, reason: string): InvalidValue {
+  const [root, ...rest] = typeof what === 'string' ? [what, ...path] : [what[path[0] as number]!, ...path.slice(1)];
+  const place = rest.reduce<string>(within, root as string).slice(0, 200);
+  const digits = number.length > 60 ? `${number.slice(0, 60)}…` : number;
+  return new InvalidValue(`${place} is ${digits}, ${reason}`, place);
+}
+
+/** Refuses an integer that a number does not hold exactly. */
+function inexact(number: string, path: readonly (string | number)[], what: What): InvalidValue {
+  const remedy = 'give `bigints: "bigint"` or `bigints: "string"` to the App';
+  return refused(number, path, what, `which a JavaScript number does not hold exactly: ${remedy}`);
 }
 
 const MARK = `gristmill-${Math.random().toString(36).slice(2)}${Math.random().toString(36).slice(2)}:`;
@@ -62,13 +68,10 @@ function decodeExactly(text: string, what: What, bigints: BigInts, hasFar: boole
         from = token.at + token.text.length;
         continue;
       }
-      throw refused(text, token, what, 'which is beyond the largest number of JavaScript: pass it as text');
+      throw refused(token.text, pathOf(text, token.at), what, 'which is beyond the largest number of JavaScript: pass it as text');
     }
     if (Number.isSafeInteger(number)) continue;
-    if (bigints === 'error') {
-      const remedy = 'give `bigints: "bigint"` or `bigints: "string"` to the App';
-      throw refused(text, token, what, `which a JavaScript number does not hold exactly: ${remedy}`);
-    }
+    if (bigints === 'error') throw inexact(token.text, pathOf(text, token.at), what);
     marked.push(text.slice(from, token.at), bigints === 'bigint' ? `"${MARK}${token.text}"` : `"${token.text}"`);
     from = token.at + token.text.length;
   }
@@ -127,9 +130,27 @@ export function withRule(values: unknown[], what: What, bigints: BigInts): unkno
   return values.map((value) => {
     if (value instanceof Unreadable) return value;
     try {
-      return decode(encode(value, 'value', 'bigint'), what, bigints);
+      return ruled(value, [], what, bigints);
     } catch (error) {
       return new Unreadable(error as Error);
     }
   });
+}
+
+/** A part of a value whose BigInts become what the rule says. `path` is where it lies. */
+function ruled(value: unknown, path: (string | number)[], what: What, bigints: BigInts): unknown {
+  if (typeof value === 'bigint') {
+    if (bigints === 'string') return String(value);
+    throw inexact(String(value), path, what);
+  }
+  if (typeof value !== 'object' || value === null) return value;
+  const parts = value as Record<string | number, unknown>;
+  for (const key of Array.isArray(value) ? value.keys() : Object.keys(value)) {
+    const part = parts[key];
+    if (typeof part !== 'bigint' && (typeof part !== 'object' || part === null)) continue;
+    path.push(key);
+    parts[key] = ruled(part, path, what, bigints);
+    path.pop();
+  }
+  return value;
 }

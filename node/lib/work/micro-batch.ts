@@ -19,6 +19,20 @@ const DURATION_US_MAX = 0xffffffff;
 /** The parts of the payload of a job that finalizes. */
 const OF_FINALIZING = ['payload', 'memo', 'outcomes'];
 
+/** The characters of the values and of the flows of one answer, about. A text of V8 has 512 Mi at most. */
+const ANSWER_CHARACTERS_MAX = 64 << 20;
+
+/** The end of the portion of texts that begins at `from`: one at least, and not too many characters. */
+function endOfPortion(lengths: readonly number[], from: number): number {
+  let end = from, characters = 0;
+  while (end < lengths.length) {
+    characters += lengths[end]!;
+    if (end > from && characters > ANSWER_CHARACTERS_MAX) break;
+    end++;
+  }
+  return end;
+}
+
 const microseconds = (durationMs: number): number => Math.min(DURATION_US_MAX, Math.round(durationMs * 1000));
 
 /** The jobs of one message, by their places. @internal */
@@ -137,18 +151,43 @@ export class MicroBatch {
     this.isSorted = true;
     this.others = null;
     this.suspended = [];
+    const [ofValues, ofFlows] = [values.map((text) => text.length), suspended.map(({ text }) => text.length)];
+    let value = 0, flow = 0, rest = others;
+    do {
+      const [valueEnd, flowEnd] = [endOfPortion(ofValues, value), endOfPortion(ofFlows, flow)];
+      const [some, someUs] = [places.slice(value, valueEnd), durationsUs.slice(value, valueEnd)];
+      this.answer(some, someUs, values.slice(value, valueEnd), rest, suspended.slice(flow, flowEnd));
+      [value, flow, rest] = [valueEnd, flowEnd, null];
+    } while (value < values.length || flow < suspended.length);
+  }
+
+  /** Sends some outcomes. Without an answer, their jobs would run for ever, so what the engine refuses fails its job. */
+  private answer(places: number[], durationsUs: number[], values: string[], others: Others | null, suspended: Suspended[]): void {
     const packed = `[${values.join('\n,')}]`;
-    const answer = (others: Others | null): void => this.channel.answer(
-      this.number, Uint32Array.from(places), Uint32Array.from(durationsUs), packed, others === null ? null : JSON.stringify(others),
-      suspended,
+    const send = (others: Others | null, suspended: Suspended[], hasValues: boolean): void => this.channel.answer(
+      this.number, Uint32Array.from(hasValues ? places : []), Uint32Array.from(hasValues ? durationsUs : []), hasValues ? packed : '[]',
+      others === null ? null : JSON.stringify(others), suspended,
+    );
+    const refusal = (what: string, error: unknown): Described => (
+      { type: 'outcome', message: `${what} cannot be stored: ${(error as Error).message}` }
     );
     try {
-      answer(others);
+      send(others, suspended, true);
+      return;
     } catch (error) {
-      // The engine refuses errors or logs. Without an answer, the jobs would run for ever.
-      if (others === null) throw error;
-      const refused = { type: 'outcome', message: `the error of the job cannot be stored: ${(error as Error).message}` };
-      answer({ ...others, failed: others.failed.map((one) => ({ ...one, error: refused })), logs: [] });
+      if (others === null && suspended.length === 0) throw error;
+      const refused = refusal('the error of the job', error);
+      if (others !== null) others = { ...others, failed: others.failed.map((one) => ({ ...one, error: refused })), logs: [] };
+    }
+    if (others !== null || places.length > 0) send(others, [], true);
+    for (const one of suspended) {
+      try {
+        send(null, [one], false);
+      } catch (error) {
+        const { position, durationUs } = one;
+        const failed = [{ position, error: refusal('what the flow waits for', error), duration_us: durationUs }];
+        send({ failed, released: [], returned: [], logs: [] }, [], false);
+      }
     }
   }
 }

@@ -1,4 +1,4 @@
-// WarmProcess processes that run the handler of one job, which a module exports: one job at a time in each.
+// Warm processes that run the handler of one job, which a module exports: one job at a time in each.
 
 import type { Question } from '../backend.js';
 import { GristmillError, InvalidValue, shown } from '../errors.js';

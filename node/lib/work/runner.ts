@@ -22,7 +22,7 @@ export interface KindSpec {
   kind: string;
   concurrency: number;
   entry: Entry;
-  /** Runs a job on whose children have ended: with its payload, its memo and their outcomes. */
+  /** Goes on with a job whose children have ended: with its payload, its memo and their outcomes. */
   resume?: (parts: readonly [payload: unknown, memo: unknown, outcomes: unknown], job: JobContext<MicroBatch>) => unknown;
   /**
    * Whether the handler runs in processes of its own. It tells when a job begins there, and jobs that are given up end soon, because

@@ -82,7 +82,8 @@
       if (!programs.has(flow)) {
         const name = flow.name ?? namesOf.get(flow);
         const run = async (...given) => refuseSpawn(await flow.body(...given));
-        const program = { name, version: null, function: run, prepare, stepOptions: STEP_OPTIONS, serialise, parse: parseKept };
+        const nowMs = () => Date.now();
+        const program = { name, version: null, nowMs, function: run, prepare, stepOptions: STEP_OPTIONS, serialise, parse: parseKept };
         programs.set(flow, program);
       }
       return programs.get(flow);

@@ -13,7 +13,7 @@
   const ignore = () => {};
   const asIs = (value) => value;
   // A script may replace the global one.
-  const whenIdle = globalThis.setImmediate;
+  const whenIdle = globalThis.setImmediate ?? ((later) => (task) => later(task, 0))(globalThis.setTimeout);
 
   // Instances whose code is running. Some of their promises fail before the code awaits them.
   let instancesRunning = 0;
@@ -360,7 +360,7 @@
     now() {
       const entry = this.#values.get(NOW)?.pop();
       if (entry !== undefined) return new Date(entry[1]);
-      const time_ms = Date.now();
+      const time_ms = this.#program.nowMs();
       this.#newValues.push([NOW, time_ms]);
       return new Date(time_ms);
     }
@@ -406,8 +406,9 @@
 
     // --- one run ---
 
-    // Its value, or its `Suspension`. `program` has the flow's `name`, `version` and `function`; `prepare`, which gives what the step
-    // of a job needs, and the names of its `stepOptions`; and how values become JSON and come back (`serialise`, `parse`).
+    // Its value, or its `Suspension`. `program` has the flow's `name`, `version` and `function`; `nowMs`, its clock; `prepare`, which
+    // gives what the step of a job needs, and the names of its `stepOptions`; and how values become JSON and come back (`serialise`,
+    // `parse`).
     static async run(program, payload, memos, outcomes, idOf) {
       if (!Array.isArray(memos)) throw new FlowError(`a job was begun before ${program.name} became a flow: submit it anew`);
       const flow = new Flow(program, memos, outcomes, idOf);
