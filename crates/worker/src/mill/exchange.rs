@@ -114,10 +114,9 @@ impl Mill {
             return;
         }
         // A draining worker leaves soon, which gives all of its jobs back.
-        let mut renewal = if self.is_draining() {
-            Renewal::None
-        } else {
-            self.renewal
+        let mut renewal = match self.is_draining() {
+            true => Renewal::None,
+            false => self.renewal,
         };
         if renewal == Renewal::BeginAnew {
             // The last trip may have registered and claimed before the worker learned of this. These jobs go back with
