@@ -25,7 +25,7 @@ mod stream;
 mod unread;
 pub mod vector_lists;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -346,7 +346,6 @@ impl Ingestion {
             assembly: Assembly::new(),
             unsubmitted: Vec::new(),
             committing: None,
-            failed_before: HashSet::new(),
             known: KnownSources::default(),
             ingested: Ingested::default(),
         };
@@ -436,8 +435,6 @@ struct Run<'a> {
     assembly: Assembly,
     unsubmitted: Vec<crate::extract::ChunkText>,
     committing: Option<tokio::task::JoinHandle<Result<Committed, MemoryError>>>,
-    /// The sources that earlier runs could not read.
-    failed_before: HashSet<String>,
     known: KnownSources,
     ingested: Ingested,
 }
@@ -459,7 +456,6 @@ impl Run<'_> {
         let mut is_retrying = self.ingestion.options.retry_failed;
         let failures = self.ingestion.knowledge.source_failures().await?;
         self.known = KnownSources::of(&*self.ingestion.knowledge, self.ingestion, &failures).await?;
-        self.failed_before = failures.into_iter().map(|failure| failure.source).collect();
         if is_retrying {
             let plan = plan::retry_failed(&*self.ingestion.knowledge, &*self.ingestion.extractor).await?;
             for learning in plan {
@@ -477,9 +473,11 @@ impl Run<'_> {
                     match inputs.next() {
                         Some(input) => {
                             let file = input.file();
-                            let name = self.known.name_of(input.name(), file.as_ref()).await;
-                            let place = self.known.place_of(file.as_ref());
-                            if self.is_seen(name.as_deref(), file, on_event).await {
+                            let (name, place) = self.known.name_of(input.name(), file.as_ref()).await;
+                            if self
+                                .is_seen(name.as_deref(), place.as_deref(), file, on_event)
+                                .await
+                            {
                                 continue;
                             }
                             current = self

@@ -404,8 +404,7 @@ fn sources(columns: &Columns, names: &[String]) -> Result<Option<HashSet<u32>>, 
 async fn spoken(store: &dyn KnowledgeStore, names: &[String]) -> Result<Option<HashSet<u32>>, MemoryError> {
     let mut all = HashSet::new();
     for name in names {
-        let words: Vec<String> = split(name).map(|word| speaker_word(&word)).collect();
-        let mut found = store.messages_with(words).await?.into_iter();
+        let mut found = store.messages_with(speaker_words(name)).await?.into_iter();
         let mut of_all_words: HashSet<u32> = found.next().into_iter().flatten().collect();
         for messages in found {
             let messages: HashSet<u32> = messages.into_iter().collect();
@@ -414,6 +413,14 @@ async fn spoken(store: &dyn KnowledgeStore, names: &[String]) -> Result<Option<H
         all.extend(of_all_words);
     }
     Ok((!names.is_empty()).then_some(all))
+}
+
+/// The words of a speaker's name, each once: each costs the list of its messages.
+fn speaker_words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = split(name).map(|word| speaker_word(&word)).collect();
+    words.sort_unstable();
+    words.dedup();
+    words
 }
 
 async fn load_messages(
@@ -601,4 +608,15 @@ async fn match_expression(
         matched.push(evaluated.await?);
     }
     Ok(matched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_a_name_is_looked_up_once() {
+        let name = "Ada king ADA ".repeat(1_000);
+        assert_eq!(speaker_words(&name), ["ada", "king"].map(speaker_word));
+    }
 }

@@ -161,6 +161,12 @@ pub const RECALL_QUESTION_BYTES_MAX: usize = 2_000;
 /// The number of tags, sources, speakers and threads of one question. Each speaker is looked up by itself.
 pub const RECALL_NAMES_MAX: usize = 50;
 
+/// Bytes of all tags, sources, speakers and threads of one question together.
+pub const RECALL_NAMES_BYTES_MAX: usize = 2_000;
+
+/// Bytes of a speaker in a question. Each word is looked up by itself.
+pub const RECALL_SPEAKER_BYTES_MAX: usize = 200;
+
 /// The number of messages that one recall returns.
 pub const RECALLED_MESSAGES_MAX: usize = 100;
 

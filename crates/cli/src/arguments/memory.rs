@@ -17,6 +17,7 @@ use crate::arguments::model::{
 };
 use crate::arguments::shared::LeaseArguments;
 use crate::memory::sources;
+use crate::output::table::cut;
 use crate::span::parse_span;
 use crate::store::location::StoreLocation;
 
@@ -45,6 +46,9 @@ Exit status:
   2    the command, its input or its knowledge base is wrong
   130  stopped by Ctrl-C (143 by SIGTERM); commits are not lost
   141  the reader of the output closed the pipe";
+
+/// Characters of a client's parameter in an error. A URL may hold some 64 KB.
+const GIVEN_CHARACTERS_MAX: usize = 100;
 
 const MODEL_HELP: &str = "\
 The key comes from the environment (OPENAI_API_KEY) or from the file that OPENAI_API_KEY_FILE names, never from
@@ -397,7 +401,10 @@ impl ScopeArguments {
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Result<Option<T>, String> {
         given
-            .map(|text| parse(text).map_err(|remedy| format!("`{name}` is `{text}`: {remedy}")))
+            .map(|text| {
+                let told = |remedy| format!("`{name}` is `{}`: {remedy}", cut(text, GIVEN_CHARACTERS_MAX));
+                parse(text).map_err(told)
+            })
             .transpose()
     }
 
@@ -668,6 +675,16 @@ pub struct McpArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_repeats_the_beginning_of_a_parameter() {
+        let error =
+            ScopeArguments::read("since", Some(&"x".repeat(9_000)), parse_moment).expect_err("no time");
+        assert!(
+            error.starts_with("`since` is `xxx") && error.len() < 400,
+            "{error}"
+        );
+    }
 
     #[test]
     fn reads_zones() {

@@ -49,15 +49,14 @@ async fn move_source(arguments: &MemoryMoveArguments) -> anyhow::Result<Exit> {
     let name = arguments.name.clone();
     let source = arguments.source.clone();
     let stored = memory.knowledge().source(&source).await?;
-    let mut changes = vec![Change::Move {
-        source,
-        name: name.clone(),
-    }];
+    let mut changes = Vec::new();
     if stored.is_some_and(|stored| stored.stamp.is_some()) {
         // The source is the file of its name from now on, or none. A new file at the old place is not to replace its knowledge.
         let stamp = Content::File(PathBuf::from(&name)).stamp_of_unread();
-        changes.push(Change::Seen { source: name, stamp });
+        let source = source.clone();
+        changes.push(Change::Seen { source, stamp });
     }
+    changes.push(Change::Move { source, name });
     memory.knowledge().apply(changes).await?;
     Ok(Exit::Done)
 }
@@ -201,13 +200,23 @@ async fn list_failures(arguments: &MemoryListArguments) -> anyhow::Result<Exit> 
 async fn delete_sources(arguments: &MemoryDeleteArguments) -> anyhow::Result<Exit> {
     let memory = arguments.knowledge.open().await?;
     let mut changes = Vec::new();
-    for source in &arguments.sources {
-        if memory.knowledge().source(source).await?.is_none() {
-            say!("error: {}", MemoryError::SourceUnknown(source.clone()));
+    let failures = memory.knowledge().source_failures().await?;
+    let now = SystemClock.now();
+    for name in &arguments.sources {
+        let source = name.clone();
+        let change = if memory.knowledge().source(name).await?.is_some() {
+            Change::Delete { source }
+        } else if failures.iter().any(|failure| failure.source == *name) {
+            // No part of it was ever read.
+            Change::SourceFailure {
+                source,
+                error: None,
+                place: None,
+                at: now,
+            }
+        } else {
+            say!("error: {}", MemoryError::SourceUnknown(source));
             return Ok(Exit::SomeFailed);
-        }
-        let change = Change::Delete {
-            source: source.clone(),
         };
         if !changes.contains(&change) {
             changes.push(change);

@@ -74,7 +74,9 @@ impl Knowledge for ServedKnowledge {
             let options = options(question).map_err(RecallError::Question)?;
             let recalled = self.0.recall(&text, &options).await;
             Ok(shown(&recalled.map_err(|error| match error {
-                MemoryError::SourceUnknown(_) => RecallError::Question(error.to_string()),
+                MemoryError::SourceUnknown(_) | MemoryError::Invalid { .. } => {
+                    RecallError::Question(error.to_string())
+                }
                 error => RecallError::Failed(error.to_string()),
             })?))
         }

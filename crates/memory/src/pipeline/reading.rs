@@ -1,5 +1,7 @@
 //! Takes the sources of an ingestion one after another, and their messages.
 
+use std::collections::BTreeSet;
+
 use crate::error::MemoryError;
 use crate::limits::UNREAD_RECORDED_MAX;
 use crate::pipeline::input::{Followed, Input, NewInput};
@@ -44,7 +46,8 @@ impl Run<'_> {
             Err(error) if plan.is_followed() && self.ingestion.options.on_failure == OnFailure::Skip => {
                 let source = plan.source();
                 *current = None;
-                self.record_failure(&source, Some(error.to_string()), None)
+                let over = self.known.failures_of(&source, None);
+                self.record_failure(&source, Some(error.to_string()), None, over)
                     .await?;
                 self.tell_failed(source, error.to_string(), on_event);
             }
@@ -75,9 +78,8 @@ impl Run<'_> {
             Err(_) => return planned,
             Ok(_) => None,
         };
-        if error.is_some() || self.failed_before.remove(&name) {
-            self.record_failure(&name, error.clone(), place).await?;
-        }
+        let over = self.known.failures_of(&name, place.as_deref());
+        self.record_failure(&name, error.clone(), place, over).await?;
         let Some(error) = error else { return planned };
         self.tell_failed(name, error, on_event);
         Ok(None)
@@ -123,20 +125,33 @@ impl Run<'_> {
         });
     }
 
-    /// Records that a source cannot be read, or clears that record.
+    /// Clears the records of failures that are over, and records the error of a source that cannot be read. The record of a file
+    /// stays as it is if the source of its name is no file.
     async fn record_failure(
         &mut self,
         source: &str,
         error: Option<String>,
         place: Option<String>,
+        over: BTreeSet<String>,
     ) -> Result<(), MemoryError> {
-        let failure = Change::SourceFailure {
-            source: source.to_owned(),
+        let place = self.known.failed_place(source, place);
+        let error = error.filter(|_| place.is_some() || !self.known.has_failed_file(source));
+        let failed = error.is_some().then_some((source, place.as_deref()));
+        self.known.note_failure(&over, failed);
+        let failure = |source: String, error, place| Change::SourceFailure {
+            source,
             error,
             place,
             at: self.ingestion.engine.clock().now(),
         };
-        self.ingestion.knowledge.apply(vec![failure]).await?;
+        let mut changes: Vec<Change> = over
+            .into_iter()
+            .map(|source| failure(source, None, None))
+            .collect();
+        changes.extend(error.map(|error| failure(source.to_owned(), Some(error), place)));
+        if !changes.is_empty() {
+            self.ingestion.knowledge.apply(changes).await?;
+        }
         Ok(())
     }
 
@@ -201,6 +216,7 @@ impl Run<'_> {
     pub(super) async fn is_seen(
         &mut self,
         name: Option<&str>,
+        place: Option<&str>,
         file: Option<Content>,
         on_event: &mut (impl FnMut(&IngestEvent) + Send),
     ) -> bool {
@@ -210,7 +226,7 @@ impl Run<'_> {
         if self.known.has_moved(name, &file) {
             return true;
         }
-        if self.failed_before.contains(name) || !self.known.is_unchanged(name, &file) {
+        if !self.known.failures_of(name, place).is_empty() || !self.known.is_unchanged(name, &file) {
             return false;
         }
         self.ingested.sources_skipped += 1;

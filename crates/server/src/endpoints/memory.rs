@@ -14,8 +14,8 @@ use crate::body::Query;
 use crate::error::{ApiError, Refusal};
 use crate::knowledge::{Knowledge, MemoryOverview, MemoryRecall, RecallError, RecallQuestion};
 use crate::limits::{
-    MEMORY_SOURCES_MAX, RECALL_NAMES_MAX, RECALL_QUESTION_BYTES_MAX, RECALL_WITHIN, RECALLED_MESSAGES_MAX,
-    RECALLS_MAX,
+    MEMORY_SOURCES_MAX, RECALL_NAMES_BYTES_MAX, RECALL_NAMES_MAX, RECALL_QUESTION_BYTES_MAX,
+    RECALL_SPEAKER_BYTES_MAX, RECALL_WITHIN, RECALLED_MESSAGES_MAX, RECALLS_MAX,
 };
 
 /// The default number of sources in an answer.
@@ -23,6 +23,9 @@ const SOURCES: usize = 100;
 
 /// The default number of messages in an answer.
 const MESSAGES: usize = 20;
+
+/// Characters of a parameter in an error.
+const GIVEN_CHARACTERS_MAX: usize = 100;
 
 /// The listed sources.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -86,7 +89,8 @@ fn once<T>(name: &str, value: &mut Option<T>, given: T) -> Result<(), ApiError> 
 
 fn read<T: FromStr>(name: &str, text: &str, remedy: &str) -> Result<T, ApiError> {
     let read = text.parse();
-    read.map_err(|_| ApiError::invalid(format!("`{name}` is `{text}`"), remedy))
+    let told = || text.chars().take(GIVEN_CHARACTERS_MAX).collect::<String>();
+    read.map_err(|_| ApiError::invalid(format!("`{name}` is `{}`", told()), remedy))
 }
 
 /// Read the sources of the knowledge base
@@ -115,7 +119,8 @@ pub async fn memory(
 
 /// Recall messages and knowledge about a question
 ///
-/// Uses no model, only the words of the question and the extracted knowledge.
+/// Uses no model, only the words of the question and the extracted knowledge. At most 50 tags, sources, speakers and threads, with
+/// 2,000 bytes together and 200 in a speaker. A server answers four recalls at once, each within 20 s.
 #[utoipa::path(
     get,
     path = "/memory/recall",
@@ -170,6 +175,20 @@ fn check_question(question: &RecallQuestion) -> Result<(), ApiError> {
         return Err(ApiError::invalid(
             format!("the question has {names} tags, sources, speakers and threads"),
             format!("give at most {RECALL_NAMES_MAX}"),
+        ));
+    }
+    let bytes: usize = named.into_iter().flatten().map(String::len).sum();
+    if bytes > RECALL_NAMES_BYTES_MAX {
+        return Err(ApiError::invalid(
+            format!("the tags, sources, speakers and threads have {bytes} bytes"),
+            format!("give at most {RECALL_NAMES_BYTES_MAX} together"),
+        ));
+    }
+    let longest = question.speakers.iter().map(String::len).max();
+    if let Some(bytes) = longest.filter(|bytes| *bytes > RECALL_SPEAKER_BYTES_MAX) {
+        return Err(ApiError::invalid(
+            format!("a `speaker` has {bytes} bytes"),
+            format!("give at most {RECALL_SPEAKER_BYTES_MAX}"),
         ));
     }
     let is_limited = names > 0 || question.since.is_some() || question.until.is_some();

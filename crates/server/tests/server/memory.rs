@@ -63,6 +63,18 @@ async fn a_question_finds_messages_and_knowledge() {
             format!("question=bees{}", "&tag=t".repeat(51)).as_str(),
             "give at most 50",
         ),
+        (
+            format!("speaker={}", "ada+".repeat(51)).as_str(),
+            "a `speaker` has 204 bytes",
+        ),
+        (
+            format!(
+                "source=notes.md{}",
+                format!("&source={}", "a".repeat(250)).repeat(8)
+            )
+            .as_str(),
+            "have 2008 bytes",
+        ),
     ] {
         let refusal = api.get(&format!("/memory/recall?{query}")).await.refusal();
         assert!(refusal.contains(says), "{refusal}");

@@ -249,6 +249,112 @@ fn a_file_that_cannot_be_read_is_not_mistaken_for_another_one_of_its_name() {
     );
 }
 
+const PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+
+/// The names and places of the sources that could not be read.
+fn failures(workspace: &Workspace) -> Vec<(String, Option<String>)> {
+    let listed = run(workspace, &["memory", "sources", "kb.db", "--failed", "--json"]).expect(0);
+    let failures = crate::workspace::json_lines(&listed).into_iter();
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    failures
+        .map(|failure| (text(&failure["source"]).expect("a name"), text(&failure["place"])))
+        .collect()
+}
+
+fn retry(workspace: &Workspace) -> Ended {
+    run(
+        workspace,
+        &[
+            "ingest",
+            "--retry-failed",
+            "--into",
+            "kb.db",
+            "--extractor",
+            "local",
+        ],
+    )
+}
+
+/// Two years, of which the file of 2023 could not be read; and its path.
+fn failed_year() -> (Workspace, String) {
+    let workspace = two_years();
+    std::fs::write(workspace.path("2023/notes.md"), PICTURE).expect("writes");
+    ingest_in(&workspace, "2023", "notes.md", &[]).expect(1);
+    let place = from_root(&workspace, "2023/notes.md");
+    (workspace, place)
+}
+
+#[test]
+fn a_failure_stays_one_when_its_folder_is_gone_and_can_be_deleted() {
+    let (workspace, place) = failed_year();
+    std::fs::remove_dir_all(workspace.path("2023")).expect("removes");
+    for _ in 0..2 {
+        retry(&workspace).expect(1);
+        let expected = ("notes.md".to_owned(), Some(place.clone()));
+        assert_eq!(failures(&workspace), [expected]);
+    }
+    // It may be on a disk that is away, so no other file gets its name.
+    ingest_in(&workspace, "2024", "notes.md", &[]).expect(0);
+    assert_eq!(sources(&workspace), [from_root(&workspace, "2024/notes.md")]);
+    assert_eq!(failures(&workspace).len(), 1);
+    // The file is there again.
+    std::fs::create_dir(workspace.path("2023")).expect("a folder");
+    std::fs::write(workspace.path("2023/notes.md"), PICTURE).expect("writes");
+    ingest_in(&workspace, "2023", "notes.md", &[]).expect(1);
+    assert_eq!(failures(&workspace).len(), 1);
+    run(&workspace, &["memory", "delete", "kb.db", "notes.md"]).expect(0);
+    assert_eq!(failures(&workspace), []);
+}
+
+#[test]
+fn a_failure_is_that_of_one_file_behind_two_paths() {
+    let (workspace, _) = failed_year();
+    std::fs::remove_file(workspace.path("2024/notes.md")).expect("removes");
+    std::fs::hard_link(workspace.path("2023/notes.md"), workspace.path("2024/notes.md")).expect("a link");
+    ingest_in(&workspace, "2024", "notes.md", &[]).expect(1);
+    assert_eq!(failures(&workspace).len(), 1);
+    workspace.write("2023/notes.md", "Bees hum.\n");
+    ingest_in(&workspace, "2024", "notes.md", &[]).expect(0);
+    assert_eq!(
+        (sources(&workspace), failures(&workspace)),
+        (vec!["notes.md".to_owned()], vec![])
+    );
+}
+
+#[test]
+fn a_pipe_neither_clears_nor_changes_the_failure_of_a_file() {
+    let (workspace, place) = failed_year();
+    let pipe = |name: &str, file: &str| {
+        let arguments = [
+            "ingest",
+            "-",
+            "--name",
+            name,
+            "--into",
+            "kb.db",
+            "--extractor",
+            "local",
+        ];
+        let mut piped = command(&workspace, &arguments);
+        piped.stdin(std::fs::File::open(workspace.path(file)).expect("a file"));
+        Ended::from(piped.output().expect("runs"))
+    };
+    let expected = ("notes.md".to_owned(), Some(place));
+    for (file, code) in [("2023/notes.md", 1), ("2024/notes.md", 0)] {
+        pipe("notes.md", file).expect(code);
+        assert_eq!(failures(&workspace), [expected.clone()], "{file}");
+    }
+    // The failure of a pipe is over when the pipe is read, also after a retry that looked for a file of its name.
+    pipe("piped.md", "2023/notes.md").expect(1);
+    retry(&workspace).expect(1);
+    assert_eq!(
+        failures(&workspace),
+        [expected.clone(), ("piped.md".to_owned(), None)]
+    );
+    pipe("piped.md", "2024/notes.md").expect(0);
+    assert_eq!(failures(&workspace), [expected]);
+}
+
 /// Other systems have no such names.
 #[cfg(target_os = "linux")]
 #[test]

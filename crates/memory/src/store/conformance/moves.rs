@@ -2,7 +2,7 @@
 
 use gristmill_model::Timestamp;
 
-use super::{append, begin, message};
+use super::{append, begin, delete, message};
 use crate::message::{Message, thread_number};
 use crate::source::SourceKind;
 use crate::store::{Change, KnowledgeStore, NewMessage, NewSource, Unread};
@@ -24,15 +24,15 @@ pub(super) async fn sources_get_other_names(store: &dyn KnowledgeStore) {
         }],
         at: Timestamp(7),
     };
-    let failure = Change::SourceFailure {
-        source: "new".to_owned(),
+    let failed = |source: &str, place: &str| Change::SourceFailure {
+        source: source.to_owned(),
         error: Some("it is gone".to_owned()),
-        place: Some("/notes/new".to_owned()),
+        place: Some(place.to_owned()),
         at: Timestamp(7),
     };
     let seen = Change::Seen {
         source: "old".to_owned(),
-        stamp: Some("9 1.5 7".to_owned()),
+        stamp: Some("9 1.5 7 /notes/new".to_owned()),
     };
     let messages = vec![message("Bees hum.", Vec::new())];
     let changes = vec![
@@ -40,7 +40,7 @@ pub(super) async fn sources_get_other_names(store: &dyn KnowledgeStore) {
         append("old", 0, messages),
         begin("other"),
         unread,
-        failure,
+        failed("new", "/notes/new"),
         seen,
     ];
     store.apply(changes).await.expect("adds");
@@ -52,7 +52,10 @@ pub(super) async fn sources_get_other_names(store: &dyn KnowledgeStore) {
     store.apply(vec![moved("old", "new")]).await.expect("moves");
     assert_eq!(store.source("old").await.expect("reads"), None);
     let source = store.source("new").await.expect("reads").expect("it is there");
-    assert_eq!((source.messages, source.stamp.as_deref()), (1, Some("9 1.5 7")));
+    assert_eq!(
+        (source.messages, source.stamp.as_deref()),
+        (1, Some("9 1.5 7 /notes/new"))
+    );
     let messages = store.source_messages("new", 0, 10).await.expect("reads");
     assert_eq!(messages[0].source, "new");
     assert_eq!(store.unread(Some("new")).await.expect("reads").len(), 1);
@@ -60,6 +63,24 @@ pub(super) async fn sources_get_other_names(store: &dyn KnowledgeStore) {
     let columns = store.columns().await.expect("columns");
     assert!(columns.sources_named("old").is_empty());
     assert_eq!(columns.sources_named("new"), before.sources_named("old"));
+
+    // Another file of a new name that could not be read is known by its path from then on, also if it has a record of that name.
+    let others = ["free", "/others/free"].map(|name| failed(name, "/others/free"));
+    store.apply(Vec::from(others)).await.expect("records");
+    for (source, name) in [("new", "free"), ("free", "new")] {
+        store.apply(vec![moved(source, name)]).await.expect("moves");
+        let failures = store.source_failures().await.expect("reads");
+        let names: Vec<&str> = failures.iter().map(|failure| failure.source.as_str()).collect();
+        assert_eq!(names, ["/others/free"]);
+    }
+
+    // A deleted source leaves no failure.
+    let other = failed("other", "/notes/other");
+    store
+        .apply(vec![other, delete("other"), begin("other")])
+        .await
+        .expect("deletes");
+    assert_eq!(store.source_failures().await.expect("reads").len(), 1);
 
     for (source, name) in [("new", "other"), ("nothing", "free")] {
         store

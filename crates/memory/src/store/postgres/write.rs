@@ -5,7 +5,7 @@ use gristmill_model::Timestamp;
 
 use super::connection::{Database, Result, damaged};
 use super::rows::Rows;
-use super::{digest, index, remove, vectors, without_nul, words};
+use super::{Digest, digest, index, remove, vectors, without_nul, words};
 use crate::embed::Vector;
 use crate::error::MemoryError;
 use crate::knowledge::Knowledge;
@@ -101,19 +101,7 @@ impl<'a> Writing<'a> {
                 error,
                 place,
                 at,
-            } => {
-                let name = without_nul(source);
-                let key = digest(&name);
-                let statement = "DELETE FROM source_failure WHERE source_digest = $1";
-                self.transaction.execute(statement, &[&key]).await?;
-                if let Some(error) = error {
-                    let statement = "INSERT INTO source_failure (source_digest, source, error, place, at) VALUES ($1, $2, $3, $4, $5)";
-                    self.transaction
-                        .execute(statement, &[&key, &name, &without_nul(error), &place, &at.0])
-                        .await?;
-                }
-                Ok(())
-            }
+            } => self.replace_failure(source, error, place, at).await,
             Change::Unread {
                 source,
                 first,
@@ -122,6 +110,8 @@ impl<'a> Writing<'a> {
             } => self.replace_unread(source, first, unread, at).await,
             Change::Delete { source } => {
                 let (id, _) = self.source(&source).await?;
+                self.replace_failure(source.clone(), None, None, Timestamp(0))
+                    .await?;
                 self.replace_unread(source, 0, Vec::new(), Timestamp(0)).await?;
                 // This call may have added the rows to delete.
                 self.write().await?;
@@ -151,6 +141,26 @@ impl<'a> Writing<'a> {
                 }
             }
         }
+    }
+
+    async fn replace_failure(
+        &self,
+        source: String,
+        error: Option<String>,
+        place: Option<String>,
+        at: Timestamp,
+    ) -> Result<()> {
+        let name = without_nul(source);
+        let key = digest(&name);
+        let statement = "DELETE FROM source_failure WHERE source_digest = $1";
+        self.transaction.execute(statement, &[&key]).await?;
+        if let Some(error) = error {
+            let statement = "INSERT INTO source_failure (source_digest, source, error, place, at) VALUES ($1, $2, $3, $4, $5)";
+            self.transaction
+                .execute(statement, &[&key, &name, &without_nul(error), &place, &at.0])
+                .await?;
+        }
+        Ok(())
     }
 
     async fn replace_unread(
@@ -201,8 +211,10 @@ impl<'a> Writing<'a> {
         if self.transaction.query_opt(taken, &[&new]).await?.is_some() {
             return Err(MemoryError::name_taken(&name).into());
         }
-        let failures = "DELETE FROM source_failure WHERE source_digest IN ($1, $2)";
-        self.transaction.execute(failures, &[&old, &new]).await?;
+        let failures = "DELETE FROM source_failure WHERE source_digest = $1 OR source_digest = $2
+            AND (place IS NULL OR place = (SELECT substr(stamp, strpos(stamp, '/')) FROM source WHERE id = $3))";
+        self.transaction.execute(failures, &[&old, &new, &id]).await?;
+        self.rename_failure(&new).await?;
         let unread = "DELETE FROM unread WHERE source_digest = $1";
         self.transaction.execute(unread, &[&new]).await?;
         let unread = "UPDATE unread SET source_digest = $2, source = $3 WHERE source_digest = $1";
@@ -211,6 +223,21 @@ impl<'a> Writing<'a> {
         self.transaction.execute(statement, &[&id, &new, &name]).await?;
         // The columns have the names of sources.
         self.rewrites += 1;
+        Ok(())
+    }
+
+    /// Names the failure of a file by the path of the file, because a source gets its name.
+    async fn rename_failure(&self, key: &Digest) -> Result<()> {
+        let place = "SELECT place FROM source_failure WHERE source_digest = $1";
+        let Some(row) = self.transaction.query_opt(place, &[key]).await? else {
+            return Ok(());
+        };
+        let place: String = row.try_get(0)?;
+        let other = digest(&place);
+        let earlier = "DELETE FROM source_failure WHERE source_digest = $1";
+        self.transaction.execute(earlier, &[&other]).await?;
+        let renamed = "UPDATE source_failure SET source_digest = $2, source = place WHERE source_digest = $1";
+        self.transaction.execute(renamed, &[key, &other]).await?;
         Ok(())
     }
 

@@ -124,21 +124,7 @@ impl<'a> Writing<'a> {
                 error,
                 place,
                 at,
-            } => {
-                match error {
-                    Some(error) => self
-                        .transaction
-                        .prepare_cached(
-                            "INSERT OR REPLACE INTO source_failure (source, error, place, at) VALUES (?, ?, ?, ?)",
-                        )?
-                        .execute(params![source, error, place, at.0])?,
-                    None => self
-                        .transaction
-                        .prepare_cached("DELETE FROM source_failure WHERE source = ?")?
-                        .execute([source])?,
-                };
-                Ok(())
-            }
+            } => Ok(self.replace_failure(&source, error, place, at)?),
             Change::Unread {
                 source,
                 first,
@@ -148,6 +134,7 @@ impl<'a> Writing<'a> {
             Change::Delete { source } => {
                 let (id, _) = self.source(&source)?;
                 self.replace_unread(&source, 0, Vec::new(), Timestamp(0))?;
+                self.replace_failure(&source, None, None, Timestamp(0))?;
                 // This call may have added the rows to delete.
                 self.write_postings()?;
                 words::write(self.transaction, &mut self.words)?;
@@ -173,6 +160,24 @@ impl<'a> Writing<'a> {
             }
             Change::Alias { term, related } => self.alias(&term, &related),
         }
+    }
+
+    fn replace_failure(
+        &self,
+        source: &str,
+        error: Option<String>,
+        place: Option<String>,
+        at: Timestamp,
+    ) -> rusqlite::Result<()> {
+        self.transaction
+            .prepare_cached("DELETE FROM source_failure WHERE source = ?")?
+            .execute([source])?;
+        if let Some(error) = error {
+            self.transaction
+                .prepare_cached("INSERT INTO source_failure (source, error, place, at) VALUES (?, ?, ?, ?)")?
+                .execute(params![source, error, place, at.0])?;
+        }
+        Ok(())
     }
 
     fn replace_unread(
@@ -211,7 +216,10 @@ impl<'a> Writing<'a> {
             return Err(Refused::Change(MemoryError::name_taken(name)));
         }
         for statement in [
-            "DELETE FROM source_failure WHERE source IN (?1, ?2)",
+            // Another file that could not be read may have the new name. It is known by its path from now on.
+            "DELETE FROM source_failure WHERE source = ?1 OR source = ?2
+                AND (place IS NULL OR place = (SELECT substr(stamp, instr(stamp, '/')) FROM source WHERE name = ?1))",
+            "UPDATE OR REPLACE source_failure SET source = place WHERE source = ?2",
             "DELETE FROM unread WHERE source = ?2",
             "UPDATE unread SET source = ?2 WHERE source = ?1",
         ] {
