@@ -4,7 +4,7 @@
 # `str.splitlines`, `codecs.open`, `iter_lines` of httpx, and so of the packages of OpenAI, Groq and Mistral, which give a batch's
 # results by it, and requests' with `decode_unicode` end one also at U+2028 and U+0085. JSON has both in texts as they are. The
 # other readers below keep such lines whole.
-# Version and date: as pinned below, 2026-11.
+# Version and date: Python 3.11, jq 1.6, the packages and versions of Node as pinned below, 2026-11.
 # Gristmill: reads and writes such lines as they are, and docs/scripts.md says what to read its output with.
 set -euo pipefail
 folder=$(mktemp -d)

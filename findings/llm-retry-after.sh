@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Guess: the providers' own packages wait as long as a 429 with `Retry-After: 90` says.
 # Truth: of nine, three wait 90 s. Cohere's waits 60 s. OpenAI's for Node, Groq's and the AI SDK take no header above a minute, and ask
-# again after 2 s or less (`much less` below). Mistral's and Google's do not ask again at all, whatever the header
-# says. None sends an idempotency key. OpenAI's package waits for 90 s in Python and for half a second in Node.
+# again within 10 s. Mistral's and Google's do not ask again at all, whatever the header
+# says. None sends an idempotency key. OpenAI's package waits for 90 s in Python, and not in Node.
 # Version and date: as pinned below, 2026-11.
 # Gristmill: its own client waits as long as the header says, up to an hour. Where a job calls these packages, set their retries to 0
 # and raise `retry_after` with the header's seconds (docs/llm.md): the job waits without holding a process.
@@ -23,7 +23,9 @@ def in_words(waited, told):
     """A busy machine makes a wait longer, and never shorter."""
     if waited > told - 0.1:
         return "waits"
-    return "a minute" if waited > 59.9 else "much less"
+    if waited > 59.9:
+        return "a minute"
+    return "under 10 s" if waited < 10 else f"{waited:.0f} s"
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -121,12 +123,12 @@ read -r port <&3
 } 2>/dev/null | tee /dev/stderr | diff - <(cat <<'SEEN'
 PyPI openai: asked for 3 s: waits; asked for 90 s: waits
 PyPI anthropic: asked for 3 s: waits; asked for 90 s: waits
-PyPI groq: asked for 3 s: waits; asked for 90 s: much less
+PyPI groq: asked for 3 s: waits; asked for 90 s: under 10 s
 PyPI cohere: asked for 3 s: waits; asked for 90 s: a minute
 PyPI mistralai: asked for 3 s: no second try; asked for 90 s: no second try
 PyPI google-genai: asked for 3 s: no second try; asked for 90 s: no second try
-npm openai: asked for 3 s: waits; asked for 90 s: much less
+npm openai: asked for 3 s: waits; asked for 90 s: under 10 s
 npm @anthropic-ai/sdk: asked for 3 s: waits; asked for 90 s: waits
-npm ai: asked for 3 s: waits; asked for 90 s: much less
+npm ai: asked for 3 s: waits; asked for 90 s: under 10 s
 SEEN
 )
