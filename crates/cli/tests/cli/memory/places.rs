@@ -342,7 +342,7 @@ fn a_pipe_neither_clears_nor_changes_the_failure_of_a_file() {
     let expected = ("notes.md".to_owned(), Some(place));
     for (file, code) in [("2023/notes.md", 1), ("2024/notes.md", 0)] {
         pipe("notes.md", file).expect(code);
-        assert_eq!(failures(&workspace), [expected.clone()], "{file}");
+        assert_eq!(failures(&workspace), std::slice::from_ref(&expected), "{file}");
     }
     // The failure of a pipe is over when the pipe is read, also after a retry that looked for a file of its name.
     pipe("piped.md", "2023/notes.md").expect(1);
