@@ -20,12 +20,10 @@ const WANTED: &str = "WITH RECURSIVE busy (id) AS ( \
      JOIN gristmill.lane l ON l.id = b.id \
      WHERE l.queue = ANY ($1) AND (cardinality($2::text[]) = 0 OR l.kind = ANY ($2)) LIMIT $4";
 
-/// Those of the lanes `$1` with slices up to rank `$3` that were due at `$2` and do not expire before `$4`. It passes over steps of
-/// flows, which stand before their flows, but were submitted after `$2`.
+/// Those of the lanes `$1` with slices up to rank `$3` that were due at `$2` and do not expire before `$4`.
 const DUE: &str = heads!(
     "SELECT DISTINCT h.lane_id FROM head h CROSS JOIN LATERAL (SELECT FROM gristmill.slice s \
-     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $4) \
-     AND (SELECT b.submitted_at FROM gristmill.batch b WHERE b.id = s.batch_id) <= $2 LIMIT 1) s \
+     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $4) LIMIT 1) s \
      WHERE h.rank IS NOT NULL ORDER BY 1 LIMIT $5"
 );
 

@@ -16,14 +16,13 @@ const BUSY: &str = "WITH RECURSIVE busy (id) AS ( \
      SELECT l.id, l.queue, l.kind, l.job_group, l.sum FROM busy CROSS JOIN lane l ON l.id = busy.id";
 
 /// Reports whether the lane `?1` has slices up to rank `?3` that were due at `?2` and do not expire before `?4`: two
-/// seeks per rank. It passes over steps of flows, which stand before their flows, but were submitted after `?2`.
+/// seeks per rank.
 const IS_DUE: &str = "WITH RECURSIVE head (rank) AS ( \
      SELECT (SELECT rank FROM slice WHERE lane_id = ?1 ORDER BY rank LIMIT 1) \
      UNION ALL SELECT (SELECT rank FROM slice WHERE lane_id = ?1 AND rank > h.rank ORDER BY rank LIMIT 1) \
      FROM head h WHERE h.rank IS NOT NULL) \
-     SELECT EXISTS (SELECT 1 FROM head h WHERE h.rank <= ?3 AND EXISTS (SELECT 1 FROM slice s \
-     WHERE s.lane_id = ?1 AND s.rank = h.rank AND s.run_at <= ?2 AND (s.expires_at IS NULL OR s.expires_at > ?4) \
-     AND (SELECT b.submitted_at FROM batch b WHERE b.id = s.batch_id) <= ?2))";
+     SELECT EXISTS (SELECT 1 FROM head h WHERE h.rank <= ?3 AND EXISTS (SELECT 1 FROM slice \
+     WHERE lane_id = ?1 AND rank = h.rank AND run_at <= ?2 AND (expires_at IS NULL OR expires_at > ?4)))";
 
 /// Wanted lanes with jobs that were due by then.
 pub(crate) fn due_lanes(
