@@ -57,6 +57,8 @@ class Outbox:
 
     def flush(self):
         """Sends what there is; whether there was anything."""
+        # Before the lock: a fork past Python's hooks has it as it was, and waits for ever for a thread that it has not.
+        check_process(self.process_id)
         with self.lock:
             self.flushed_ns = now_ns()
             if len(sys.modules) != self.modules and self.flushed_ns >= self.look_at_ns:
