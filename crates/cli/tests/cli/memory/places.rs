@@ -225,15 +225,7 @@ fn a_file_that_cannot_be_read_is_not_mistaken_for_another_one_of_its_name() {
         "2023/notes.md is as it was"
     );
     workspace.write("2023/notes.md", "Bees hum.\n");
-    let retry = [
-        "ingest",
-        "--retry-failed",
-        "--into",
-        "../kb.db",
-        "--extractor",
-        "local",
-    ];
-    run_in(&workspace, "2024", &retry).expect(0);
+    run_in(&workspace, "2024", &retry_into("../kb.db")).expect(0);
     assert!(finds(&workspace, "bees") && finds(&workspace, "wasps"));
     assert_eq!(failed().expect(0), "");
     assert_eq!(sources(&workspace).len(), 2);
@@ -261,21 +253,16 @@ fn failures(workspace: &Workspace) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-fn retry(workspace: &Workspace) -> Ended {
-    run(
-        workspace,
-        &[
-            "ingest",
-            "--retry-failed",
-            "--into",
-            "kb.db",
-            "--extractor",
-            "local",
-        ],
-    )
+/// The arguments that read failed sources of a knowledge base again.
+fn retry_into(base: &str) -> [&str; 6] {
+    ["ingest", "--retry-failed", "--into", base, "--extractor", "local"]
 }
 
-/// Two years, of which the file of 2023 could not be read; and its path.
+fn retry(workspace: &Workspace) -> Ended {
+    run(workspace, &retry_into("kb.db"))
+}
+
+/// A workspace with files of two years, and the path of the file of 2023, which could not be read.
 fn failed_year() -> (Workspace, String) {
     let workspace = two_years();
     std::fs::write(workspace.path("2023/notes.md"), PICTURE).expect("writes");
@@ -395,15 +382,7 @@ fn files_of_other_folders_are_neither_pruned_nor_mistaken_when_they_are_retried(
         "2023/chat.jsonl",
         "{\"text\": \"Bees chat.\"}\n{\"text\": \"Moths chat.\"}\n",
     );
-    let retry = [
-        "ingest",
-        "--retry-failed",
-        "--into",
-        "../kb.db",
-        "--extractor",
-        "local",
-    ];
-    run_in(&workspace, "2024", &retry).expect(0);
+    run_in(&workspace, "2024", &retry_into("../kb.db")).expect(0);
     assert!(!finds(&workspace, "hornets"), "2024/chat.jsonl is another file");
     let failed = run(&workspace, &["memory", "sources", "kb.db", "--failed"]);
     assert_eq!(failed.expect(0), "", "2023/chat.jsonl was read again");
