@@ -57,7 +57,7 @@ pub struct Piece {
     pub places: Range<u32>,
 }
 
-/// What is known of a message whose jobs are not all answered.
+/// A message with jobs that JavaScript has not answered.
 struct Running {
     /// The kind of its jobs.
     kind: Arc<str>,

@@ -126,7 +126,7 @@ fn run_part(seed: u64, hours: f64) -> Result<Finding, String> {
     serde_json::from_slice(&output).map_err(|_| format!("{status}: {}", last_lines(&messages)))
 }
 
-/// The last lines of what a process that has ended wrote.
+/// The last lines that a process wrote before it ended.
 fn last_lines(messages: &Receiver<Vec<u8>>) -> String {
     // A process that it left behind may hold the pipe open.
     let messages = messages.recv_timeout(MESSAGES_WAIT).unwrap_or_default();
@@ -135,7 +135,7 @@ fn last_lines(messages: &Receiver<Vec<u8>>) -> String {
     lines[lines.len().saturating_sub(TRACE_LINES_MAX)..].join("\n")
 }
 
-/// What a process writes to a pipe, once it has ended. The thread is not joined: it ends with the pipe.
+/// Reads a pipe in a thread, and sends all of its bytes once the pipe has ended. Nobody joins the thread: it ends with the pipe.
 fn read_all(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

@@ -159,7 +159,7 @@ export class Connection {
   }
 }
 
-/** The text of an answer, of which no more than this is read. */
+/** The text of an answer. Reads at most `bytesMax` bytes, and throws if there are more. */
 async function textOf(response: Response, bytesMax: number | undefined): Promise<string> {
   if (bytesMax === undefined || response.body === null) return response.text();
   const reader = response.body.getReader(), decoder = new TextDecoder(), parts: string[] = [];

@@ -613,7 +613,7 @@ pub async fn flows_that_begin_anew_go_to_the_end(database: &dyn Database) {
     assert_eq!(claim(1).await, [format!("{between}:0")]);
     let steps = only(crate::fixture::claim(&*store, worker, 1).await);
     assert_eq!(&*steps.kind, "a");
-    // What a step spawns for its flow has the step's place.
+    // A job that a step spawns for its flow has the step's place.
     database.clock().advance_ms(1_000);
     let report = spreading_at(&steps, &steps.positions, |_| step(2, "b", 1, Wake::All));
     exchange(&*store, worker, vec![report], None).await;

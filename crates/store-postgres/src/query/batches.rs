@@ -164,7 +164,7 @@ fn stored_report(batch: BatchId, row: &Row) -> Result<StoredReport> {
 /// Some ended jobs of a batch, or all of a small one. With the sizes come the reports, where all of these together are small enough.
 /// Otherwise a few at a time are read, until there is too much.
 pub(crate) async fn outcomes_of(snapshot: &Snapshot, wanted: &OutcomesWanted) -> Result<OutcomesRead> {
-    // What the reports bring beside their values, such as logs, is read with them, though it is not handed on.
+    // The query also reads the logs and durations of the reports, which the caller does not get.
     const EXTRAS: &str = "coalesce(octet_length(logs), 0) + coalesce(octet_length(durations), 0)";
     const VALUES: &str = "coalesce(octet_length(\"values\"), 0)";
     let bytes = format!(

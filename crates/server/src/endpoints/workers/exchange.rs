@@ -308,7 +308,7 @@ pub(super) async fn recall(
             let stored = app.store().suspensions(report.batch, &waiting).await?;
             let memos = suspended.memos.select(&suspended.positions.indexes_of(&waiting));
             for ((position, stored), memo) in waiting.iter().zip(stored).zip(memos.items()) {
-                // A flow suspends again and again. Another memo tells of another time.
+                // A flow suspends many times. A stored suspension with another memo is an earlier or a later one.
                 if stored.iter().any(|one| one.memo == memo) {
                     receipt.accepted.insert(position);
                 }

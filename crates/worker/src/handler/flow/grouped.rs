@@ -7,11 +7,10 @@ use gristmill_model::{ChildBatch, PackedArray};
 
 use crate::handler::flow::memo::StepEntry;
 
-/// Maximum number of groups of its kind, queue and priority that are tried for a step, so that many different steps do not take
-/// quadratic time.
+/// Maximum number of groups of its destination that a step tries, so that many different steps do not take quadratic time.
 const OPEN_GROUPS_MAX: usize = 32;
 
-/// What groups are found by: the kind, the queue and the priority of their children.
+/// The key by which a step finds its groups: the kind, the queue and the priority of their children.
 type Destination = (String, Option<String>, i16);
 
 /// Steps of single jobs that are alike; or one step of several jobs, or one wait.
