@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := all
 PG_CONFIG ?= pg_config
 
-.PHONY: bench bench-quick bench-large bench-instructions bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-sorts bench-widths bench-cold picture
+.PHONY: bench bench-quick bench-large bench-instructions bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-dictionaries bench-sorts bench-widths bench-cold picture
 
 bench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --write
@@ -42,6 +42,10 @@ bench-duckdb: all
 # Each expression that has a vector form, by column and by row.
 bench-expressions: all
 	PG_CONFIG=$(PG_CONFIG) bench/expressions.py $(if $(WRITE),--write)
+
+# Filters of a column with a dictionary: for each entry, and for each row.
+bench-dictionaries: all
+	PG_CONFIG=$(PG_CONFIG) bench/encoded/dictionaries.py $(if $(WRITE),--write)
 
 # Sorts of 5,000,000 rows.
 bench-sorts: all

@@ -58,6 +58,13 @@ SELECT key, order_, (compare_order(format('SELECT * FROM sorted ORDER BY %s %s, 
 FROM unnest(ARRAY['i2', 'i4', 'i8', 'f4', 'f8', 'n', 'm', 'd', 'at', 'zoned', 'late', 'b', 'o', 't', 'v', 'c', 'dom']) WITH ORDINALITY AS k (key, number),
      unnest(ARRAY['', 'DESC', 'NULLS FIRST', 'DESC NULLS LAST']) WITH ORDINALITY AS o (order_, place)
 ORDER BY number, place;
+-- Rows of one size, of which a filter leaves some, are taken in by column.
+SELECT key, order_, (compare_order(format('SELECT id, i2, i4, i8, f4, f8, b, o, d, at, late FROM sorted WHERE id %% 3 > 0 ORDER BY %s %s, id', key, order_))).nodes
+FROM unnest(ARRAY['i2', 'i4', 'f4', 'f8', 'b', 'o', 'd']) WITH ORDINALITY AS k (key, number),
+     unnest(ARRAY['', 'DESC', 'NULLS FIRST', 'DESC NULLS LAST']) WITH ORDINALITY AS o (order_, place)
+ORDER BY number, place;
+SELECT * FROM compare_order('SELECT i4, id FROM sorted WHERE id % 13 = 0 ORDER BY i4, f8 DESC, id DESC');
+SELECT * FROM compare_order('SELECT a.i8, b.f4, a.id, b.id FROM sorted a JOIN sorted b ON a.i2 = b.i2 AND a.id % 40 = b.dom ORDER BY b.f4 DESC, a.i8, b.id, a.id');
 -- Several keys; the second one may be of any type.
 SELECT * FROM compare_order('SELECT id, b, t FROM sorted ORDER BY b, t DESC, id');
 SELECT * FROM compare_order('SELECT id, i2, n, t FROM sorted ORDER BY i2 % 4, n DESC NULLS LAST, t COLLATE "C", id DESC');
@@ -95,6 +102,8 @@ RESET enable_hashagg; RESET enable_hashjoin; RESET enable_nestloop;
 SET work_mem = 64;
 SELECT * FROM compare_order('SELECT id, i4, t, a FROM sorted ORDER BY i4 DESC, t, id');
 SELECT * FROM compare_order('SELECT * FROM sorted ORDER BY t DESC, id');
+SELECT * FROM compare_order('SELECT id, i4, f4, b FROM sorted WHERE id % 7 > 1 ORDER BY f8 DESC NULLS FIRST, i4, id');
+SELECT * FROM compare_order('SELECT i4 FROM sorted ORDER BY i4 NULLS FIRST');
 SELECT * FROM compare_order('SELECT g, g * 7919::bigint % 10007 FROM generate_series(1, 30000) g ORDER BY 2, 1 DESC');
 SET batchexec.explain = on;
 SELECT regexp_replace(line, '(Memory|Runs|Usage): \d+', '\1: N') FROM explain_figures('SELECT id, m FROM sorted ORDER BY b DESC NULLS LAST, m, id') line WHERE line !~ 'Batch|Irregular';

@@ -29,6 +29,8 @@ typedef enum ValueKind
 	VALUE_OPAQUE				/* only NULL or not NULL is known */
 } ValueKind;
 
+struct Dictionary;
+
 typedef struct Vector
 {
 	Datum	   *values;			/* BATCH_ROWS_MAX words */
@@ -42,7 +44,20 @@ typedef struct Vector
 	int			scale;			/* numeric: decimal digits of every value */
 	uint64		generation;		/* batch that the vector was filled for */
 	bool		usable;			/* false: the batch must take the row path */
+	const struct Dictionary *dictionary;	/* text: that the values are of; NULL: there is none */
+	const uint16 *codes;		/* the entry of each row, also of one that is NULL; read if there is a dictionary */
 } Vector;
+
+/*
+ * The texts of a column whose source stores each of them once.  Values and flags of its rows
+ * are filled as without it: it lets expressions be evaluated for an entry, rather than for each row that has it.
+ */
+typedef struct Dictionary
+{
+	uint64		id;				/* not 0; another one for other entries of the column */
+	int			count;			/* of entries, up to BATCH_ROWS_MAX */
+	Vector		entries;		/* plain, inline varlenas; that of NULL points to one, too */
+} Dictionary;
 
 /* Rows of a batch, ascending.  rows == NULL means 0 .. count - 1. */
 typedef struct Selection

@@ -21,6 +21,8 @@
  * batches have the rows that IterateForeignScan would return, in that order.
  * Where a row can't be read, the batch ends before it, and the next call raises
  * the error: the rows before it may be all that are wanted.
+ *
+ * A source that stores each text of a column once may say so, by the dictionary of the column's vector.
  */
 #ifndef BATCHEXEC_SOURCE_H
 #define BATCHEXEC_SOURCE_H
@@ -35,7 +37,7 @@
 struct BatchCounters;
 
 /* Raised where the structures of source.h or batch.h change. */
-#define BATCHEXEC_SOURCE_VERSION	2
+#define BATCHEXEC_SOURCE_VERSION	3
 
 typedef struct BatchSource BatchSource;
 
@@ -92,7 +94,7 @@ typedef struct BatchServices
 	void		(*start_batch) (TupleBatch *batch, int row_count);
 	/* Make room for BATCH_ROWS_MAX values. */
 	void		(*allocate_vector) (Vector *vector);
-	/* Fill a column from an attribute's Datums; varlenas may be toasted. */
+	/* Fill a column from an attribute's Datums, with their dictionary; varlenas may be toasted. */
 	void		(*fill_column) (BatchColumn *column, const Vector *datums,
 								const Selection *selection);
 	const int  *batch_rows;		/* the setting: rows a batch at most */

@@ -652,11 +652,23 @@ vector_evaluate(VectorExpr *expression, VectorContext *context,
 	if (expression->result.generation != context->batch->generation)
 	{
 		expression->result.has_mixed_scales = false;
-		expression->result.usable = expression->function(expression, context,
-														 selection);
+		expression->result.usable = dictionary_evaluate(expression, context, selection) ||
+			expression->function(expression, context, selection);
 		expression->result.generation = context->batch->generation;
 	}
 	return expression->result.usable ? &expression->result : NULL;
+}
+
+/* Have what an expression computes be computed anew for whoever asks next. */
+void
+vector_forget(VectorExpr *expression)
+{
+	if (expression == NULL || expression->is_constant)
+		return;
+	expression->result.generation = 0;
+	vector_forget(expression->condition);
+	vector_forget(expression->left);
+	vector_forget(expression->right);
 }
 
 /* Can an expression raise an error?  Arithmetic can, and, as nothing is known of it, NULL: what has no vector form. */

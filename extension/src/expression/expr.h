@@ -78,6 +78,9 @@ typedef enum Narrowing
 	NARROWING_PAYS
 } Narrowing;
 
+/* What an expression makes of the entries of a dictionary. */
+typedef struct DictionaryResults DictionaryResults;
+
 struct VectorExpr
 {
 	VectorFunction function;	/* fills result for the selected rows */
@@ -104,6 +107,9 @@ struct VectorExpr
 	const Expr *leaf;			/* constant, parameter, IN list, interval or field that it is of */
 	/* From here on: what a trial has not. */
 	Vector		result;			/* unused where column is set */
+	bool		knows_encoded;	/* encoded has been looked for */
+	BatchColumn *encoded;		/* the one column of texts that it is of; NULL: it is not, or may not be evaluated so */
+	DictionaryResults *entries; /* NULL: no dictionary has been met */
 	Datum	   *list;			/* IN: its values */
 	int			list_count;
 	bool		list_has_null;
@@ -123,6 +129,7 @@ extern bool vector_form_exists(const Expr *source, int scanrelid);
 extern const Vector *vector_evaluate(VectorExpr *expression,
 									 VectorContext *context,
 									 const Selection *selection);
+extern void vector_forget(VectorExpr *expression);
 extern bool vector_may_raise(const VectorExpr *expression);
 extern void vector_reset_parameters(VectorContext *context);
 extern bool value_kind_of_type(Oid type, ValueKind *kind);
@@ -251,6 +258,10 @@ typedef struct RowExpressions
 	ProjectionInfo *projection; /* NULL: not made yet */
 	ExprContext *econtext;		/* their own: a FILTER that goes by row resets the node's for each row */
 } RowExpressions;
+
+/* dictionary.c */
+extern bool dictionary_evaluate(VectorExpr *expression, VectorContext *context,
+								const Selection *selection);
 
 /* row_expression.c */
 extern bool row_expression_may_join(const RowExpression *expression);

@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 
 #include "explain.h"
 #include "group.h"
@@ -200,18 +201,6 @@ fill_columns(const VectorExpr *expression, VectorContext *context, const Selecti
 	fill_columns(expression->right, context, selection);
 }
 
-/* Have what an expression computes be computed anew for whoever asks next. */
-static void
-forget_results(VectorExpr *expression)
-{
-	if (expression == NULL || expression->is_constant)
-		return;
-	expression->result.generation = 0;
-	forget_results(expression->condition);
-	forget_results(expression->left);
-	forget_results(expression->right);
-}
-
 /* Evaluate for some rows where others of the batch may be asked for later: vectors are else kept for the batch. */
 void
 group_key_evaluate_some(GroupKey *key, VectorContext *context, const Selection *some, const Selection *all)
@@ -219,7 +208,7 @@ group_key_evaluate_some(GroupKey *key, VectorContext *context, const Selection *
 	Assert(some->count <= all->count);
 	fill_columns(key->expression, context, all);
 	group_key_evaluate(key, context, some);
-	forget_results(key->expression);
+	vector_forget(key->expression);
 }
 
 static inline int
@@ -256,6 +245,36 @@ text_word(const void *value, bool is_bpchar)
 	for (int i = 0; i < bytes; i++)
 		word |= (uint64) data[i] << (8 * i);
 	return word;
+}
+
+/* The words of a dictionary's entries, made once. */
+static const Datum *
+words_of_entries(GroupKey *key, const Dictionary *dictionary)
+{
+	if (key->entry_words == NULL)
+		key->entry_words = MemoryContextAlloc(GetMemoryChunkContext(key->made_words), sizeof(Datum) * BATCH_ROWS_MAX);
+	if (key->dictionary_id != dictionary->id)
+		for (int i = 0; i < dictionary->count; i++)
+			key->entry_words[i] = text_word(DatumGetPointer(dictionary->entries.values[i]), key->is_bpchar);
+	key->dictionary_id = dictionary->id;
+	return key->entry_words;
+}
+
+/* The words of texts that are not NULL. */
+static void
+make_text_words(GroupKey *key, const Selection *present)
+{
+	const Vector *vector = key->vector;
+	Datum	   *words = key->made_words;
+
+	if (vector->dictionary != NULL)
+	{
+		const Datum *entry_words = words_of_entries(key, vector->dictionary);
+
+		FOR_SELECTED(row, present, words[row] = entry_words[vector->codes[row]]);
+	}
+	else
+		FOR_SELECTED(row, present, words[row] = text_word(DatumGetPointer(vector->values[row]), key->is_bpchar));
 }
 
 static inline uint64
@@ -298,8 +317,7 @@ make_words(GroupKey *key, const Selection *selection)
 			FOR_SELECTED(row, &present, words[row] = float_word(values[row]));
 			break;
 		case VALUE_TEXT:
-			FOR_SELECTED(row, &present,
-						 words[row] = text_word(DatumGetPointer(values[row]), key->is_bpchar));
+			make_text_words(key, &present);
 			break;
 		case VALUE_NUMERIC:
 			FOR_SELECTED(row, &present, words[row] = numeric_word(values[row]));

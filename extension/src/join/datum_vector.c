@@ -58,6 +58,8 @@ vector_from_datums(BatchColumn *column, const Vector *datums,
 
 	Assert(selection_is_valid(selection, BATCH_ROWS_MAX));
 	result->usable = true;
+	result->dictionary = column->kind == VALUE_TEXT ? datums->dictionary : NULL;
+	result->codes = datums->codes;
 	if (column->kind == VALUE_NUMERIC)
 	{
 		numeric_vector_decode(result, datums, selection);
@@ -87,6 +89,7 @@ vector_of_nulls(BatchColumn *column, const Selection *selection)
 		PointerGetDatum(empty_varlena) : (Datum) 0;
 
 	result->usable = result->has_nulls = true;
+	result->dictionary = NULL;
 	result->has_mixed_scales = false;
 	result->scale = 0;
 	FOR_SELECTED(row, selection,
