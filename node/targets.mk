@@ -57,16 +57,34 @@ test-node: node-test-package $(NODE_CLIENTS)/installed runtimes postgres ## The 
 	cd node && $(NODE_ENVIRONMENT) POSTGRES_BIN=$(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin))) \
 	  python3 ../bench/postgres/server.py NODE_STORE node --test --test-timeout=300000 tests/*.test.mjs
 
+# Prisma's command line takes 300 MB, so that this is a check of its own. It makes the client of a schema without a database. It would
+# download a program for that which it does not run: PRISMA_SCHEMA_ENGINE_BINARY stands for one that is there.
+NODE_PRISMA := $(BUILD)/node/prisma
+$(NODE_PRISMA)/dist/client.js: node/targets.mk node/tests/prisma/schema.prisma $(WEB_MODULES)
+	mkdir -p $(NODE_PRISMA)
+	echo '{"private": true, "type": "module"}' >$(NODE_PRISMA)/package.json
+	npm install --silent --no-audit --no-fund --ignore-scripts --legacy-peer-deps --prefix $(NODE_PRISMA) \
+	  prisma@7 @prisma/client@7 @prisma/adapter-pg@7
+	cp node/tests/prisma/schema.prisma $(NODE_PRISMA)/
+	cd $(NODE_PRISMA) && PRISMA_SCHEMA_ENGINE_BINARY=/bin/true node_modules/.bin/prisma generate --schema schema.prisma
+	cd $(NODE_PRISMA) && node $(TSC) --noCheck --target es2022 --module nodenext --types node \
+	  --typeRoots $(CURDIR)/web/node_modules/@types --outDir dist client/client.ts
+
+.PHONY: test-node-prisma
+test-node-prisma: node-test-package $(NODE_PRISMA)/dist/client.js postgres ## Submits within transactions of Prisma
+	cd node && NODE_PRISMA=$(abspath $(NODE_PRISMA)) POSTGRES_BIN=$(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin))) \
+	  python3 ../bench/postgres/server.py NODE_STORE node --test --test-name-pattern=Prisma tests/postgres.test.mjs
+
 .PHONY: test-npm
 test-npm: npm npm-program web-program ## Install the tarballs into an empty folder, and run the program and docs/typescript.md there
 	$(NODE_ENVIRONMENT) node/tests/installed.sh $(NODE_PACKAGE)/gristmill-0.1.0.tgz $(NODE_PACKAGE)/gristmill-$(NODE_PLATFORM)-0.1.0.tgz
 
 .PHONY: bench-node
-bench-node: npm postgres ## The package for Node beside queues of Node, written to node/bench/RESULTS.md
+bench-node: npm postgres redis ## The package for Node beside queues of Node, written to node/bench/RESULTS.md
 	$(MAKE) --no-print-directory bench-node-run FIGURES='--output node/bench/RESULTS.md'
 
 .PHONY: bench-node-quick
-bench-node-quick: npm postgres ## The same with few jobs and one run each, to see that it works
+bench-node-quick: npm postgres redis ## The same with few jobs and one run each, to see that it works
 	$(MAKE) --no-print-directory bench-node-run FIGURES=--quick
 
 .PHONY: bench-node-run

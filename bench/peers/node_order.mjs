@@ -22,6 +22,13 @@ export function chunks(items) {
   return found;
 }
 
+/** Of durations in milliseconds. */
+export function percentiles(durations) {
+  const sorted = [...durations].sort((left, right) => left - right);
+  const at = (share) => sorted[Math.round((sorted.length - 1) * share)];
+  return { samples: sorted.length, p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1) };
+}
+
 export const rate = (jobs, began) => ({ jobs, seconds: (performance.now() - began) / 1e3 });
 
 export async function submitInBatches(submit) {
@@ -75,10 +82,14 @@ export class Latencies {
     for (let number = order.warm_up_jobs; number < count; number++) {
       found.push(this.begunAt.get(number) - this.sentAt.get(number));
     }
-    found.sort((a, b) => a - b);
-    const at = (share) => found[Math.round((found.length - 1) * share)];
-    return { samples: found.length, p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1) };
+    return percentiles(found);
   }
+}
+
+/** The memory of this process half a second after its worker began, with Node's own. */
+export async function idleMemory() {
+  await pause(500);
+  return { idle_mb: process.memoryUsage().rss / 1e6, start_ms: performance.now() - 500 };
 }
 
 // Runs the order's work and prints its answer as one line of JSON.

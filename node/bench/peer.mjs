@@ -1,7 +1,9 @@
 // Runs one piece of work on the package, as the drivers of other queues do: `node peer.mjs '{"work":"drain","store":"a.db",…}'`.
 
 import { App } from "gristmill";
-import { Latencies, main, order, payloads, pause, rate, submitInBatches, submitSingly } from "../../bench/peers/node_order.mjs";
+import {
+  Latencies, idleMemory, main, order, payloads, pause, percentiles, rate, submitInBatches, submitSingly,
+} from "../../bench/peers/node_order.mjs";
 
 const app = new App(order.url ?? order.store, { durable: order.synchronous !== "NORMAL" });
 let handle = () => {};
@@ -58,8 +60,10 @@ await main({
       await (await job.submit(payload)).result();
       found.push(performance.now() - began);
     }
-    const sorted = found.slice(order.warm_up_jobs).sort((left, right) => left - right);
-    const at = (share) => sorted[Math.round((sorted.length - 1) * share)];
-    return { samples: sorted.length, p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1) };
+    return percentiles(found.slice(order.warm_up_jobs));
+  },
+  idle: async () => {
+    await app.worker();
+    return idleMemory();
   },
 });

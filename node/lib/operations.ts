@@ -4,7 +4,7 @@ import type { Backend } from './backend.js';
 import { closable } from './closable.js';
 import { InvalidValue, NotFound, SendFailed, type Span, StoreError, milliseconds, shown } from './errors.js';
 import type { ForkOptions } from './handle.js';
-import { checkNames, momentMs } from './options.js';
+import { checkNames, momentMs, wholeNumber } from './options.js';
 import { decode } from './values/decode.js';
 import { type BigInts, encode } from './values/encode.js';
 
@@ -438,6 +438,7 @@ export abstract class Operations {
   /** Limits how many jobs of a scope run at once, or how many begin in a time. */
   async limit(limit: Limit, scope: Scope = {}): Promise<void> {
     const { running, ...rate } = limit;
+    if (running !== undefined) wholeNumber('running', running, 0, RUNNING_MAX);
     const effect = running !== undefined ? { concurrency: { jobs_max: running } } : { rate: rateOf(rate as Limit & { rate: number }) };
     await this.putControl(effect, scope);
   }
@@ -504,6 +505,9 @@ export abstract class Operations {
     return this.ask('stats');
   }
 }
+
+/** The highest limit of running jobs that a store keeps. */
+const RUNNING_MAX = 2 ** 32 - 1;
 
 function rateOf({ rate, per = '1s', burst = rate }: { rate: number; per?: Span; burst?: number }): object {
   return { jobs: rate, period_ms: milliseconds(per, '`per`'), burst };

@@ -296,3 +296,10 @@ test('an application closes with `await using`, and its worker ends', async (t) 
   assert.equal(await job.result(), 'done');
   await app.close();
 });
+
+test('a wait for a job that does not exist, and a limit below none, are refused by name', async (t) => {
+  const app = application(t);
+  const job = app.job('one', () => null);
+  await assert.rejects(app.result('99999:0'), NotFound);
+  await assert.rejects(app.limit({ running: -1 }, { job }), /`running` is -1: give a whole number from 0/);
+});

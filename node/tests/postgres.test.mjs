@@ -84,10 +84,23 @@ const LIBRARIES = {
     ));
     await undone(database.transaction(orUndo(within))).finally(() => pool.end());
   },
+  async Prisma(url, task) {
+    // The client that `prisma generate` has made of a schema, in TypeScript, compiled.
+    const folder = process.env.NODE_PRISMA;
+    const { PrismaClient } = await import(join(folder, 'dist/client.js'));
+    const { PrismaPg } = createRequire(join(folder, 'index.js'))('@prisma/adapter-pg');
+    const prisma = new PrismaClient({ adapter: new PrismaPg({ connectionString: url }) });
+    const within = (transaction) => task((text, values) => transaction.$queryRawUnsafe(text, ...values));
+    await undone(prisma.$transaction(orUndo(within))).finally(() => prisma.$disconnect());
+  },
 };
 
+/** Those that are large are checks of their own. */
+const SKIPPED = { Prisma: process.env.NODE_PRISMA === undefined && '`make test-node-prisma` runs it' };
+
 for (const [name, within] of Object.entries(LIBRARIES)) {
-  test(`a job is submitted within a transaction of ${name}, and a rollback leaves nothing`, async (t) => {
+  const skip = SKIPPED[name] ?? false;
+  test(`a job is submitted within a transaction of ${name}, and a rollback leaves nothing`, { skip }, async (t) => {
     const store = process.env.NODE_STORE;
     const app = closed(t, new App(store));
     const kind = `within-${name}`;

@@ -2,7 +2,9 @@
 // once, a local queue, completions in batches. An order may say how many jobs run at once and how long each sleeps.
 import { Logger, makeWorkerUtils, run } from "graphile-worker";
 import pg from "pg";
-import { Latencies, SECONDS_MAX, chunks, main, order, payloads, pause, rate, submitInBatches, submitSingly } from "../node_order.mjs";
+import {
+  Latencies, SECONDS_MAX, chunks, idleMemory, main, order, payloads, pause, rate, submitInBatches, submitSingly,
+} from "../node_order.mjs";
 
 const logger = new Logger(() => (level, message) => level === "error" && console.error(message));
 const preset = {
@@ -69,5 +71,9 @@ await main({
     const latencies = new Latencies();
     await run({ preset, taskList: { noop: async (job) => latencies.begun(job) } });
     return latencies.measure((job) => utils.addJob("noop", job));
+  },
+  idle: async () => {
+    await run({ preset, taskList: { noop: () => {} } });
+    return idleMemory();
   },
 });

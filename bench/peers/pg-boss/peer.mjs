@@ -2,7 +2,9 @@
 // notifications instead of polls.
 import pg from "pg";
 import { PgBoss } from "pg-boss";
-import { Latencies, SECONDS_MAX, chunks, main, order, payloads, pause, rate, submitInBatches, submitSingly } from "../node_order.mjs";
+import {
+  Latencies, SECONDS_MAX, chunks, idleMemory, main, order, payloads, pause, rate, submitInBatches, submitSingly,
+} from "../node_order.mjs";
 
 const QUEUE = "noop";
 const WORK = { batchSize: 1_000, localConcurrency: 2, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 };
@@ -60,5 +62,10 @@ await main({
     const latencies = new Latencies();
     await boss.work(QUEUE, WORK, async (jobs) => jobs.forEach((job) => latencies.begun(job.data)));
     return latencies.measure((job) => sender.send(QUEUE, job));
+  },
+  idle: async () => {
+    const boss = await start(10, { useListenNotify: true });
+    await boss.work(QUEUE, WORK, async () => {});
+    return idleMemory();
   },
 });

@@ -121,7 +121,14 @@ async function measureLatency() {
   return { samples: latencies.length, p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1) };
 }
 
+async function measureIdle() {
+  void defineWorker(KIND, () => {}, { queue: openQueue(), logger: silent, pollIntervall: 1 }).start();
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  return { idle_mb: process.memoryUsage().rss / 1e6, start_ms: performance.now() - 500 };
+}
+
 const works = {
+  idle: measureIdle,
   submit_batches: measureSubmit,
   drain: measureDrain,
   submit_single: measureSingle,
