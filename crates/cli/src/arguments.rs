@@ -45,6 +45,8 @@ use job::{
 };
 #[cfg(feature = "full")]
 use memory::KnowledgeCommand;
+#[cfg(feature = "full")]
+use model::llm::LlmArguments;
 use run::RunArguments;
 use schedule::ScheduleArguments;
 use submit::SubmitArguments;
@@ -77,6 +79,9 @@ pub struct Arguments {
 pub enum Command {
     /// Run a script over every item of an input, durably
     Run(RunArguments),
+    /// Ask a model for every item of an input, durably
+    #[cfg(feature = "full")]
+    Llm(LlmArguments),
     /// Submit jobs for workers to run
     Submit(SubmitArguments),
     /// Run submitted jobs with scripts until Ctrl-C

@@ -25,4 +25,4 @@ pub use error::InputError;
 pub use format::Format;
 pub use gristmill_operations::feeder::InputBatch;
 pub use resume::Reopened;
-pub use source::{Fingerprint, Input};
+pub use source::{Fingerprint, Input, Payloads};

@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use anyhow::anyhow;
 
 /// The commands that are missing in it.
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
+    "llm",
     "serve",
     "dashboard",
     "agent",

@@ -20,6 +20,8 @@ mod jobs;
 #[cfg(not(feature = "full"))]
 mod left_out;
 #[cfg(feature = "full")]
+mod llm;
+#[cfg(feature = "full")]
 mod memory;
 mod pauses;
 mod run;
@@ -155,6 +157,8 @@ fn log(telemetry: Option<&Telemetry>) {
 async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Result<Exit> {
     match command {
         Command::Run(arguments) => run::run(arguments).await,
+        #[cfg(feature = "full")]
+        Command::Llm(arguments) => llm::llm(arguments).await,
         Command::Submit(arguments) => jobs::submit::submit(arguments).await,
         Command::Worker(arguments) => fleet::worker::worker(arguments).await,
         Command::Pause(arguments) => control::pause(arguments).await,

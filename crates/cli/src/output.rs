@@ -9,6 +9,7 @@ pub mod json;
 pub mod progress;
 pub mod summary;
 pub mod table;
+pub mod tally;
 pub mod target;
 
 use std::borrow::Cow;
@@ -22,6 +23,7 @@ use gristmill_model::{DurationHistogram, JobError, JobId, JobState};
 use gristmill_store::{BatchOutcomes, EndedJob};
 
 use crate::output::failure_groups::FailureGroups;
+use crate::output::tally::Tally;
 
 /// The size of the write buffer. Bytes.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -97,6 +99,8 @@ pub struct OutputStatistics {
     pub durations: DurationHistogram,
     /// The errors of jobs that did not complete.
     pub failures: FailureGroups,
+    /// The sums over the values, if there are any.
+    pub tally: Option<Tally>,
 }
 
 /// The destination of outcomes.
@@ -147,6 +151,12 @@ impl Output {
             begun: 0,
             standing_for: BTreeMap::new(),
         }
+    }
+
+    /// Also sums up the values.
+    pub fn counting(mut self, tally: Option<Tally>) -> Output {
+        self.statistics.tally = tally;
+        self
     }
 
     /// Sets the jobs whose outcomes stand at these positions of the next batch.
@@ -246,7 +256,12 @@ impl Output {
                 continue;
             }
             match &error {
-                None => self.statistics.completed += 1,
+                None => {
+                    self.statistics.completed += 1;
+                    if let (Some(tally), Some(value)) = (&mut self.statistics.tally, ended.value) {
+                        tally.add(value);
+                    }
+                }
                 Some(error) => {
                     self.statistics.failed += 1;
                     self.statistics.failures.record(job, ended.report.state, error);

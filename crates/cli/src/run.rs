@@ -11,16 +11,23 @@ mod halt;
 mod hook;
 mod identity;
 mod lock;
+#[cfg(feature = "full")]
+mod model;
 mod placeholders;
 mod plan;
 mod rate;
 mod retry_failed;
+mod work;
 mod writer;
 
 pub use corrections::Corrections;
 pub use identity::{Description, is_of_run};
 pub use lock::RunLock;
+#[cfg(feature = "full")]
+pub use model::ModelWork;
+pub use work::Work;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -33,14 +40,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::arguments::run::RunArguments;
+use crate::arguments::run::{ItemsArguments, RunArguments};
 use crate::exit::Exit;
 use crate::input::{BatchReader, Format};
 use crate::interrupt::{CLOSE_MAX, Interrupt, how_it_ends, summary_of};
 use crate::output::progress::{Progress, Snapshot};
 use crate::output::summary::{Again, Standing, Summary};
 use crate::output::{LineForm, Output, OutputError, OutputStatistics, print_line};
-use crate::script::{Keeping, check_concurrency, detect, start};
+use crate::script::{Keeping, check_concurrency, detect};
 use crate::span::show_number_of;
 use crate::store::location::StoreLocation;
 use crate::store::open::engine_over;
@@ -54,20 +61,30 @@ use writer::{Stage, WriteError, Writer, Written};
 
 /// Runs the command.
 pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
+    let script = detect(
+        arguments.script_file(),
+        &arguments.program,
+        arguments.python.as_deref(),
+    )?
+    .passing(&arguments.environment.passed);
+    let keeping = Keeping::new(arguments.concurrency.of_scripts(), true, false);
+    check_concurrency(std::iter::once(&script), &keeping.concurrency)?;
+    let inputs = arguments.input_files();
+    let work = Work::Script {
+        arguments: arguments.program.iter().skip(1).cloned().collect(),
+        file: arguments.script_file().map(std::path::Path::to_owned),
+        script,
+        keeping,
+    };
+    run_items(arguments.items, inputs, work).await
+}
+
+/// Does this work for every item of the inputs.
+pub async fn run_items(arguments: ItemsArguments, inputs: Vec<PathBuf>, work: Work) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen_with_grace(arguments.stop.grace)?;
-    let request = Request::new(
-        &arguments,
-        detect(
-            arguments.script_file(),
-            &arguments.program,
-            arguments.python.as_deref(),
-        )?
-        .passing(&arguments.environment.passed),
-    )?;
-    let keeping = keeping(&arguments);
-    check_concurrency(std::iter::once(&request.script), &keeping.concurrency)?;
+    let request = Request::new(&arguments, inputs, work)?;
     let begun = tokio::select! {
-        begun = begin(&arguments, &request, keeping) => begun?,
+        begun = begin(&arguments, &request) => begun?,
         exit = interrupt.wait() => return Ok(exit),
     };
     let Begun {
@@ -104,18 +121,18 @@ struct Begun {
 }
 
 /// Opens the store, takes the run, and plans its remaining work.
-async fn begin(arguments: &RunArguments, request: &Request, keeping: Keeping) -> anyhow::Result<Begun> {
+async fn begin(arguments: &ItemsArguments, request: &Request) -> anyhow::Result<Begun> {
     // An unusable script is reported before a store is created, a run starts or an old run is forgotten.
     let is_new = arguments.store.store.file().is_some_and(|file| !file.exists());
     let mut handler = if is_new {
-        Some(start(request.script.clone(), keeping).await?)
+        Some(request.work.start().await?)
     } else {
         None
     };
     let store = arguments.store.open_when_reachable(true).await?;
     let lock = RunLock::take(&arguments.store.store, &request.name).await?;
     if handler.is_none() && (arguments.restart || store.run(&request.name).await?.is_none()) {
-        handler = Some(start(request.script.clone(), keeping).await?);
+        handler = Some(request.work.start().await?);
     }
     let plan = Plan::make(&store, request, arguments).await?;
     let form = if arguments.values {
@@ -123,7 +140,7 @@ async fn begin(arguments: &RunArguments, request: &Request, keeping: Keeping) ->
     } else {
         LineForm::Outcome
     };
-    let output = Output::create(arguments.output_file(), form)?;
+    let output = Output::create(arguments.output_file(), form)?.counting(request.work.tally());
     let engine = engine_over(store, &arguments.lease).await?;
     let queue = queue_of(&request.name);
     if plan.was_rated {
@@ -141,13 +158,9 @@ async fn begin(arguments: &RunArguments, request: &Request, keeping: Keeping) ->
     })
 }
 
-fn keeping(arguments: &RunArguments) -> Keeping {
-    Keeping::new(arguments.concurrency.of_scripts(), true, false)
-}
-
 /// A run in this process.
 struct Run<'a> {
-    arguments: &'a RunArguments,
+    arguments: &'a ItemsArguments,
     request: &'a Request,
     engine: &'a Engine,
     lock: &'a RunLock,
@@ -302,7 +315,7 @@ impl Run<'_> {
     ) -> anyhow::Result<RunningWorker> {
         let handler = match handler {
             Some(handler) => handler,
-            None => start(self.request.script.clone(), keeping(self.arguments)).await?,
+            None => self.request.work.start().await?,
         };
         let concurrency = handler.capacity().runners.unwrap_or(1);
         let mut settings = WorkerSettings {

@@ -16,7 +16,7 @@
 //!
 //! An ingestion reads sources (`source/`), submits one job for each chunk (`pipeline.rs`), commits the extractions in
 //! reading order, and adds vectors for texts that have none (`pipeline/embedding.rs`). All model calls go through
-//! `service.rs`.
+//! the crate `llm`.
 //!
 //! The extractions are ordinary jobs. The ingestion's own worker runs them with the handler in `pipeline/job.rs`, and
 //! so does a worker or agent with `--extractor`. `pipeline/outcomes.rs` reads the outcomes of other workers from the
@@ -37,7 +37,6 @@ pub mod property;
 pub mod query;
 pub mod recall;
 pub mod recorded;
-pub mod service;
 pub mod source;
 pub mod store;
 pub mod words;
@@ -45,6 +44,7 @@ pub mod words;
 pub use ask::ask;
 pub use ask::chat::Chat;
 pub use error::MemoryError;
+pub use gristmill_llm::service;
 pub use knowledge::{
     Action, Entity, Extraction, Facet, FacetValue, Knowledge, KnowledgeKind, Parameter, RefOrdinal,
     SemanticRef, Tag, Tense, Topic,

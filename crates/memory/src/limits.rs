@@ -215,9 +215,6 @@ pub const COMMIT_BYTES_MAX: usize = 16 << 20;
 /// Maximum outcomes of the ingestion's own worker that wait for the ingestion. Further ones are read from the store.
 pub const OUTCOMES_QUEUED_MAX: usize = 4_096;
 
-/// Milliseconds between the checks of a running extraction for the end of its worker.
-pub const DRAIN_POLL_MS: u64 = 200;
-
 /// Milliseconds for which calls that have begun are waited for after a stop. With the checks of the running extractions and
 /// the last commit, a program that is asked to end does so within two seconds.
 pub const DRAIN_GRACE_MS: u64 = 1_200;

@@ -98,7 +98,7 @@ pub use fork_server::ForkServers;
 pub use handler::{RuntimeOptions, ScriptHandler};
 pub use interpreter::Runtime;
 pub use output::{PrintListener, StandardStream};
-pub use program::template::field_names;
+pub use program::template::{field_names, fill_template};
 pub use script::environment::{SECRET_VARIABLES, STORE_VARIABLES};
 #[cfg(fuzzing)]
 pub use script::fuzzing;

@@ -12,6 +12,7 @@ use gristmill_server::Role;
 
 use crate::arguments::memory::parse_knowledge;
 use crate::arguments::model::ExtractorArguments;
+use crate::arguments::model::llm::LlmWorkerArguments;
 use crate::arguments::pressure::PressureArguments;
 use crate::arguments::shared::{
     ConcurrencyArguments, EnvironmentArguments, LeaseArguments, StopArguments, StoreArguments, Synchronous,
@@ -60,7 +61,7 @@ pub struct ServeArguments {
     /// The scripts of a standalone server
     #[arg(value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
-    /// Serve only, or run jobs too [env: MODE] [default: standalone with scripts or --http-hooks, else server]
+    /// Serve only, or run jobs too [env: MODE] [default: standalone with scripts, --http-hooks or --llm, else server]
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
     /// The kind of each script, in the order of the scripts [default: the file's name without its suffix]
@@ -99,6 +100,9 @@ pub struct ServeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub webhooks: WebhookArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub llm: LlmWorkerArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,

@@ -1,5 +1,7 @@
 //! The arguments of models: extractor, embedder, service and limits.
 
+pub mod llm;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;

@@ -49,6 +49,23 @@ pub struct RunArguments {
     /// The items, as INPUT; repeatable
     #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub more_inputs: Vec<PathBuf>,
+    /// The Python interpreter of a Python script, as in .venv/bin/python; it also reads Parquet inputs
+    #[arg(long, value_name = "PATH", conflicts_with = "program")]
+    pub python: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub items: ItemsArguments,
+    #[command(flatten, next_help_heading = "Speed")]
+    #[allow(missing_docs)]
+    pub concurrency: ConcurrencyArguments,
+    #[command(flatten, next_help_heading = "Speed")]
+    #[allow(missing_docs)]
+    pub environment: EnvironmentArguments,
+}
+
+/// Arguments of all runs, whatever is done with the items.
+#[derive(Debug, Args)]
+pub struct ItemsArguments {
     /// The file of results; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
@@ -64,29 +81,26 @@ pub struct RunArguments {
     /// Run only the first N items; a later run without --limit runs the others
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
-    /// The Python interpreter of a Python script, as in .venv/bin/python; it also reads Parquet inputs
-    #[arg(long, value_name = "PATH", conflicts_with = "program")]
-    pub python: Option<PathBuf>,
-    #[command(flatten, next_help_heading = "Speed")]
-    #[allow(missing_docs)]
-    pub concurrency: ConcurrencyArguments,
-    #[command(flatten, next_help_heading = "Speed")]
-    #[allow(missing_docs)]
-    pub environment: EnvironmentArguments,
     /// Begin at most this many attempts in a period, as in 10/s, 100/m or 1000/h
-    #[arg(long, value_name = "N/UNIT", value_parser = parse_rate)]
+    #[arg(long, value_name = "N/UNIT", value_parser = parse_rate, help_heading = "Speed")]
     pub rate: Option<Rate>,
     /// Jobs in a batch
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000,
+        value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64),
+        help_heading = "Speed"
+    )]
     pub batch: u32,
     #[command(flatten, next_help_heading = "Failures")]
     #[allow(missing_docs)]
     pub retry: RetryArguments,
     /// Stop after N failed jobs, or when more than P% of at least 20 jobs failed; jobs that have begun still end
-    #[arg(long, value_name = "N|P%", value_parser = parse_halt)]
+    #[arg(long, value_name = "N|P%", value_parser = parse_halt, help_heading = "Failures")]
     pub halt: Option<Halt>,
-    /// Run the failed items of an earlier run again, with the script and the lines as they are now
-    #[arg(long, conflicts_with = "restart")]
+    /// Run the failed items of an earlier run again, with the command and the lines as they are now
+    #[arg(long, conflicts_with = "restart", help_heading = "Failures")]
     pub retry_failed: bool,
     /// The run's name; the same name resumes the run [default: the names of the script and the input; a new one each
     /// time for standard input]
@@ -157,12 +171,14 @@ fn parse_halt(text: &str) -> Result<Halt, String> {
     }
 }
 
-impl RunArguments {
+impl ItemsArguments {
     /// The output's file, unless it is standard output.
     pub fn output_file(&self) -> Option<&Path> {
         Some(self.output.as_path()).filter(|path| *path != Path::new("-"))
     }
+}
 
+impl RunArguments {
     /// The script, unless a program is given.
     pub fn script_file(&self) -> Option<&Path> {
         self.script.as_deref().filter(|_| self.program.is_empty())

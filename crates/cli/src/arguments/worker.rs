@@ -6,6 +6,8 @@ use clap::Args;
 
 #[cfg(feature = "full")]
 use crate::arguments::model::ExtractorArguments;
+#[cfg(feature = "full")]
+use crate::arguments::model::llm::LlmWorkerArguments;
 use crate::arguments::pressure::PressureArguments;
 use crate::arguments::shared::{
     ConcurrencyArguments, EnvironmentArguments, LeaseArguments, StopArguments, StoreArguments,
@@ -21,6 +23,7 @@ Examples:
   gristmill worker fetch.py --threads 16
   gristmill worker call.ts -j 2 --concurrency 200
   gristmill worker a.py b.py --kind a --kind b --drain
+  gristmill worker --llm --concurrency 64 --prices prices.toml
   gristmill worker --extractor openai --model gpt-4o-mini --concurrency 64 --store postgresql://jobs@db.example/jobs";
 
 /// `gristmill worker`.
@@ -28,7 +31,7 @@ Examples:
 #[command(after_help = format!("{WORKER_HELP}\n\n{EXIT_STATUS_HELP}"))]
 pub struct WorkerArguments {
     /// The scripts
-    #[cfg_attr(feature = "full", arg(required_unless_present_any = ["extractor", "http_hooks"], value_name = "SCRIPT"))]
+    #[cfg_attr(feature = "full", arg(required_unless_present_any = ["extractor", "http_hooks", "llm"], value_name = "SCRIPT"))]
     #[cfg_attr(not(feature = "full"), arg(required = true, value_name = "SCRIPT"))]
     pub scripts: Vec<PathBuf>,
     /// The kind of each script, in the order of the scripts [default: the file's name without its suffix]
@@ -51,6 +54,10 @@ pub struct WorkerArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub webhooks: WebhookArguments,
+    #[cfg(feature = "full")]
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub llm: LlmWorkerArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub pressure: PressureArguments,

@@ -26,9 +26,7 @@ impl Handlers {
         self.buffer_target = worker_settings(&*extracting.extractor, extracting.concurrency).buffer_target;
         let handler = ExtractHandler::new(extracting.extractor, extracting.concurrency);
         self.by_kind.push((Extract::NAME.to_owned(), Arc::new(handler)));
-        if !self.queues.iter().any(|queue| &**queue == Extract::QUEUE) {
-            self.queues.push(Extract::QUEUE.into());
-        }
+        self.serve_queue(Extract::QUEUE);
         Ok(self)
     }
 
@@ -47,9 +45,7 @@ impl Handlers {
         self.by_kind.push((WEBHOOK_KIND.to_owned(), webhooks));
         for queue in queues {
             check_name("queue", queue)?;
-            if !self.queues.iter().any(|served| **served == **queue) {
-                self.queues.push(queue.as_str().into());
-            }
+            self.serve_queue(queue);
         }
         Ok(self)
     }

@@ -38,7 +38,8 @@ async fn open(arguments: &ServeArguments) -> anyhow::Result<Engine> {
 pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen_with_grace(arguments.stop.grace)?;
     let webhooks = arguments.webhooks.handler()?;
-    let runs_jobs = !arguments.scripts.is_empty() || webhooks.is_some();
+    let llm = arguments.llm.handler(&arguments.concurrency, None)?;
+    let runs_jobs = !arguments.scripts.is_empty() || webhooks.is_some() || llm.is_some();
     let mode = match arguments.mode {
         Some(mode) => mode,
         None => mode_of_environment()?.unwrap_or(if runs_jobs { Mode::Standalone } else { Mode::Server }),
@@ -46,18 +47,18 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
     let handlers = match (mode, runs_jobs) {
         (Mode::Server, false) => None,
         (Mode::Server, true) => bail!(
-            "--mode server runs no scripts and no webhooks: use --mode standalone, start agents with these scripts, \
-             or start gristmill worker with --http-hooks"
+            "--mode server runs no jobs: use --mode standalone, start agents with these scripts, or start gristmill worker with \
+             --http-hooks or --llm"
         ),
         (Mode::Standalone, false) => {
-            bail!("--mode standalone needs scripts or --http-hooks: name them, or use --mode server")
+            bail!("--mode standalone needs scripts, --http-hooks or --llm: name them, or use --mode server")
         }
         (Mode::Standalone, true) => {
             let (scripts, queues) = (&arguments.scripts, &arguments.queues);
             let keeping = Keeping::new(arguments.concurrency.of_scripts(), false, arguments.reload);
             let (kinds, passed) = (&arguments.kinds, &arguments.environment.passed);
             let handlers = Handlers::of_scripts(scripts, kinds, queues, keeping, passed).await?;
-            Some(handlers.with_webhooks(webhooks, queues)?)
+            Some(handlers.with_webhooks(webhooks, queues)?.with_llm(llm, queues)?)
         }
     };
     let engine = tokio::select! {

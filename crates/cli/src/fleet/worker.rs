@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use gristmill_engine::{Engine, WorkerSettings};
 
+#[cfg(feature = "full")]
+use crate::arguments::model::CALLS_DEFAULT;
 use crate::arguments::worker::WorkerArguments;
 use crate::exit::Exit;
 use crate::fleet::working::{Committed, Handlers, held_by_pauses, tell, until_done};
@@ -57,6 +59,11 @@ async fn begin(arguments: &WorkerArguments) -> anyhow::Result<(Engine, Handlers)
     let handlers = handlers.with_extractions(extracting)?;
     #[cfg(feature = "full")]
     let handlers = handlers.with_webhooks(arguments.webhooks.handler()?, queues)?;
+    #[cfg(feature = "full")]
+    let handlers = {
+        let limits = arguments.extractor.calls.limits(CALLS_DEFAULT);
+        handlers.with_llm(arguments.llm.handler(concurrency, Some(limits))?, queues)?
+    };
     let store = arguments.store.open_when_reachable(true).await?;
     if !arguments.quiet {
         say!("gristmill: {}", handlers.describe());

@@ -111,6 +111,14 @@ impl Handlers {
         Ok(handlers)
     }
 
+    /// Serves a queue, too.
+    #[cfg(feature = "full")]
+    pub fn serve_queue(&mut self, queue: &str) {
+        if !self.queues.iter().any(|served| &**served == queue) {
+            self.queues.push(queue.into());
+        }
+    }
+
     /// Describes the served kinds and queues.
     pub fn describe(&self) -> String {
         let listed = |names: Vec<&str>, one: &str, many: &str| match names.as_slice() {

@@ -7,6 +7,7 @@ use gristmill_model::limits::PAYLOAD_BYTES_MAX;
 use gristmill_model::{BatchLimits, JobError, PackedBuilder, PackedError, Rejected};
 use gristmill_operations::feeder::InputBatch;
 use gristmill_store::run::RunProgress;
+use serde::Serialize;
 
 use super::csv_rows::{Row, RowReader, count_lines, leading_line_feeds};
 use super::dialect::Dialect;
@@ -15,6 +16,7 @@ use super::format::Format;
 use super::lines::{EXCERPT_BYTES_MAX, Line, LineFinder};
 use super::parquet::REFUSED_ROW_MARK;
 use super::places::Places;
+use super::source::Payloads;
 use super::stream::Stream;
 
 /// The way to find the items of a stream.
@@ -38,6 +40,8 @@ pub struct BatchReader {
     rejected: Vec<Rejected>,
     /// The next batch, if `peek` has read it.
     looked_at: Option<InputBatch>,
+    /// Makes payloads of the items.
+    payloads: Option<Payloads>,
 }
 
 /// The result of one read of the input.
@@ -78,7 +82,14 @@ impl BatchReader {
             builder: PackedBuilder::new(),
             rejected: Vec::new(),
             looked_at: None,
+            payloads: None,
         }
+    }
+
+    /// Makes other payloads of the items.
+    pub(super) fn with_payloads(mut self, payloads: Option<Payloads>) -> BatchReader {
+        self.payloads = payloads;
+        self
     }
 
     /// Reads everything before the first item: a byte order mark, the header of a CSV file.
@@ -294,7 +305,7 @@ impl BatchReader {
                 let pushed = if blank {
                     Ok(())
                 } else {
-                    push_line(&mut self.builder, text, is_json)
+                    push_line(&mut self.builder, text, is_json, self.payloads.as_ref())
                 };
                 if let Err((error_type, reason)) = pushed {
                     let excerpt = text[..text.len().min(EXCERPT_BYTES_MAX)].to_vec();
@@ -330,7 +341,7 @@ impl BatchReader {
                 let line = self.progress.lines + leading_line_feeds(raw) + 1;
                 self.progress.lines += count_lines(raw);
                 let pushed = match rows.object() {
-                    Ok(object) => self.builder.push_value(&object).map_err(refusal),
+                    Ok(object) => push_made(&mut self.builder, &object, self.payloads.as_ref()),
                     Err(reason) => Err(("bad_row", reason)),
                 };
                 if let Err((error_type, reason)) = pushed {
@@ -414,7 +425,12 @@ fn is_not_yet<T>(item: &std::io::Result<T>) -> bool {
 }
 
 /// Adds a line as JSON or as a string. An error has a type and a reason.
-fn push_line(builder: &mut PackedBuilder, line: &[u8], is_json: bool) -> Result<(), (&'static str, String)> {
+fn push_line(
+    builder: &mut PackedBuilder,
+    line: &[u8],
+    is_json: bool,
+    payloads: Option<&Payloads>,
+) -> Result<(), (&'static str, String)> {
     let text = std::str::from_utf8(line).map_err(|error| {
         let reason = format!(
             "not UTF-8 at byte {} of the line; convert it with `iconv -t utf-8`",
@@ -426,10 +442,36 @@ fn push_line(builder: &mut PackedBuilder, line: &[u8], is_json: bool) -> Result<
         if let Some(reason) = text.strip_prefix(REFUSED_ROW_MARK) {
             return Err(("bad_row", reason.to_owned()));
         }
-        builder.push(text).map_err(refusal)
+        match payloads {
+            None => builder.push(text).map_err(refusal),
+            Some(payloads) => push_payload(builder, text, payloads),
+        }
     } else {
-        builder.push_value(text).map_err(refusal)
+        push_made(builder, text, payloads)
     }
+}
+
+/// Adds an item that is not JSON yet.
+fn push_made<T: Serialize + ?Sized>(
+    builder: &mut PackedBuilder,
+    item: &T,
+    payloads: Option<&Payloads>,
+) -> Result<(), (&'static str, String)> {
+    let Some(payloads) = payloads else {
+        return builder.push_value(item).map_err(refusal);
+    };
+    let item = serde_json::to_string(item).map_err(|error| ("not_json", error.to_string()))?;
+    push_payload(builder, &item, payloads)
+}
+
+/// Adds the payload that is made of an item.
+fn push_payload(
+    builder: &mut PackedBuilder,
+    item: &str,
+    payloads: &Payloads,
+) -> Result<(), (&'static str, String)> {
+    let payload = (payloads.0)(item).map_err(|reason| ("payload", reason))?;
+    builder.push(&payload).map_err(refusal)
 }
 
 fn refusal(error: PackedError) -> (&'static str, String) {

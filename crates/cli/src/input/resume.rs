@@ -41,7 +41,8 @@ impl Input {
             stream,
             limits,
             RunProgress::default(),
-        );
+        )
+        .with_payloads(self.payloads.clone());
         let may_be_document = !opened.is_array && self.path().is_some_and(Format::promises_document);
         reader.begin(may_be_document && self.format == Format::Jsonl)?;
         Ok((reader, opened.is_plain_file))
@@ -90,7 +91,8 @@ impl Input {
                 stream,
                 limits,
                 progress,
-            );
+            )
+            .with_payloads(self.payloads.clone());
             there.take_header_of(reader);
             if there.skip_rest_of_line()? {
                 return Ok(changed(format!("its last line, {}, has grown", progress.lines)));

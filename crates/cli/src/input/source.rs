@@ -47,6 +47,21 @@ pub struct Input {
     given: Option<Format>,
     /// The Python that reads Parquet files.
     python: OsString,
+    /// Makes payloads of the items.
+    pub(super) payloads: Option<Payloads>,
+}
+
+/// Makes the payload of a job of an item, both as JSON. An error is the problem of the item.
+#[derive(Clone)]
+pub struct Payloads(pub Arc<PayloadOf>);
+
+/// The function that makes payloads.
+pub type PayloadOf = dyn Fn(&str) -> Result<String, String> + Send + Sync;
+
+impl std::fmt::Debug for Payloads {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Payloads")
+    }
 }
 
 /// The default Python for Parquet files.
@@ -81,6 +96,7 @@ impl Input {
                 dialect: DialectArguments::default(),
                 given: format,
                 python: PYTHON.into(),
+                payloads: None,
             });
         }
         if arguments.iter().any(|argument| argument == Path::new("-")) {
@@ -105,6 +121,7 @@ impl Input {
             given: format,
             source: Source::Files(files),
             python: PYTHON.into(),
+            payloads: None,
         })
     }
 
@@ -112,6 +129,14 @@ impl Input {
     pub fn with_python(self, python: impl Into<OsString>) -> Input {
         Input {
             python: python.into(),
+            ..self
+        }
+    }
+
+    /// Makes other payloads of the items.
+    pub fn with_payloads(self, payloads: Payloads) -> Input {
+        Input {
+            payloads: Some(payloads),
             ..self
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use gristmill_llm::provider::Provider;
 use gristmill_memory::embed::{CrossEncoder, Embedder, OpenAiEmbedder, open_local};
 use gristmill_memory::extract::{Extractor, Limiter, LimiterSettings, LocalExtractor, OpenAiExtractor};
 use gristmill_memory::service::{BASE_URL_DEFAULT, OpenAiSettings, Service, key_from_environment};
@@ -40,7 +41,7 @@ impl ServiceArguments {
         timeout: Duration,
         limits: LimiterSettings,
     ) -> anyhow::Result<Option<Service>> {
-        let key = key_from_environment()?;
+        let key = key_from_environment(Provider::Openai)?;
         if key.is_none() && base_url.is_none() {
             return Ok(None);
         }
@@ -148,7 +149,8 @@ fn models_folder() -> anyhow::Result<PathBuf> {
 }
 
 impl CallArguments {
-    fn limits(&self, concurrency: u32) -> LimiterSettings {
+    /// The limits of this many concurrent calls.
+    pub fn limits(&self, concurrency: u32) -> LimiterSettings {
         LimiterSettings {
             concurrency: concurrency as usize,
             tokens_per_minute: self.tokens_per_minute.map(|tokens| tokens as f64),

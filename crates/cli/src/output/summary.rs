@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::output::OutputStatistics;
 use crate::output::failure_groups::FailureGroup;
 use crate::output::progress::{show_children, show_rate};
+use crate::output::tally::Tally;
 use crate::span::{show_count, show_microseconds, show_number_of};
 
 /// The number of groups of failures to show.
@@ -122,6 +123,7 @@ impl Summary<'_> {
             }
             lines.push(line);
         }
+        lines.extend(statistics.tally.as_ref().and_then(Tally::text));
         if self.blank_lines > 0 {
             lines.push(format!(
                 "{} of the input skipped",
@@ -239,7 +241,7 @@ impl Summary<'_> {
             Standing::Stopped { is_halted: true, .. } => "halted",
             Standing::Stopped { .. } => "stopped",
         };
-        json!({
+        let mut summary = json!({
             "run": self.name,
             "state": state,
             "completed": statistics.completed,
@@ -253,7 +255,11 @@ impl Summary<'_> {
             "blank_lines": self.blank_lines,
             "failures": failures,
             "failures_other": other,
-        })
+        });
+        if let Some(tally) = &statistics.tally {
+            summary["model_calls"] = tally.json();
+        }
+        summary
     }
 }
 

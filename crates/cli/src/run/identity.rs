@@ -13,6 +13,9 @@ use crate::input::{Fingerprint, Input};
 /// The prefix of a run's queue. The prefix and the run's name must fit into the name of a queue.
 const QUEUE_PREFIX: &str = "run:";
 
+/// The path in the identity of requests to a model. The path of a script is absolute.
+const MODEL_PATH: &str = "llm";
+
 /// The stored identity of a run, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
@@ -60,6 +63,17 @@ impl ScriptIdentity {
         })
     }
 
+    /// The identity of requests to a model, whose options have this digest.
+    #[cfg(feature = "full")]
+    pub fn of_model(options: &str) -> ScriptIdentity {
+        let digest = Sha256::digest(options);
+        ScriptIdentity {
+            path: MODEL_PATH.to_owned(),
+            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            arguments: Vec::new(),
+        }
+    }
+
     /// The file's name.
     pub fn short_name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
@@ -82,7 +96,10 @@ impl ScriptIdentity {
                 "the program's arguments were `{before}`, and are now `{after}`"
             ));
         }
-        (self.sha256 != now.sha256).then(|| format!("the script {} has changed", now.path))
+        (self.sha256 != now.sha256).then(|| match now.path.as_str() {
+            MODEL_PATH => "the model, the template or another option of the requests has changed".to_owned(),
+            path => format!("the script {path} has changed"),
+        })
     }
 }
 

@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use gristmill_model::{BatchLimits, BatchOptions, Clock, RunId, SystemClock};
-use gristmill_runtime::{Runtime, Script};
 use gristmill_store::run::{NewRun, RunProgress};
 use gristmill_store::{JobCounts, JobFilter, Run, RunState, Store};
 
 use super::corrections::Corrections;
-use super::identity::{Description, ScriptIdentity, check_name, default_name, kind_of};
+use super::identity::{Description, check_name, default_name};
 use super::placeholders;
 use super::retry_failed::{FailedItems, Retried};
-use crate::arguments::run::RunArguments;
-use crate::input::{BatchReader, Input, Reopened};
+use super::work::Work;
+use crate::arguments::run::ItemsArguments;
+use crate::input::{BatchReader, Input, InputBatch, Reopened};
 use crate::output::target::refuse_taken;
 
-/// The script and the input, before the store is read.
+/// The work and the input, before the store is read.
 pub struct Request {
-    /// The script or program.
-    pub script: Script,
+    /// The script, the program or the model.
+    pub work: Work,
     /// The items.
     pub input: Input,
     /// The run's name.
@@ -30,23 +30,19 @@ pub struct Request {
 }
 
 impl Request {
-    /// Finds the script and the input.
-    pub fn new(arguments: &RunArguments, script: Script) -> anyhow::Result<Request> {
-        let mut input =
-            Input::of(&input_arguments(arguments)?, arguments.format)?.with_dialect(arguments.dialect)?;
-        if script.runtime() == Runtime::Python {
-            input = input.with_python(script.program_name());
-        }
-        check_output(arguments, &input)?;
-        let program_arguments = arguments.program.iter().skip(1).cloned().collect();
-        let identity = ScriptIdentity::read(script.path(), program_arguments)
-            .with_context(|| format!("{} cannot be read", script.path().display()))?;
+    /// Finds the input of the work.
+    pub fn new(arguments: &ItemsArguments, inputs: Vec<PathBuf>, work: Work) -> anyhow::Result<Request> {
+        let input =
+            Input::of(&or_standard_input(inputs)?, arguments.format)?.with_dialect(arguments.dialect)?;
+        let input = work.reads(input);
+        check_output(arguments, work.file(), &input)?;
+        let identity = work.identity()?;
         let name = arguments
             .name
             .clone()
             .unwrap_or_else(|| default_name(&identity, &input, SystemClock.now()));
         check_name(&name)?;
-        let kind = kind_of(&identity);
+        let kind = work.kind(&identity);
         let description = Description {
             script: identity,
             kind,
@@ -55,7 +51,7 @@ impl Request {
             is_halted: false,
         };
         Ok(Request {
-            script,
+            work,
             input,
             name,
             description,
@@ -110,7 +106,7 @@ impl Plan {
     pub async fn make(
         store: &Arc<dyn Store>,
         request: &Request,
-        arguments: &RunArguments,
+        arguments: &ItemsArguments,
     ) -> anyhow::Result<Plan> {
         let limits = BatchLimits {
             jobs_max: arguments.batch,
@@ -122,11 +118,16 @@ impl Plan {
         }
         // The input is opened first. If this fails, no run is started and none forgotten.
         let mut reader = request.input.open(limits)?.with_jobs_limit(arguments.limit);
-        let program_arguments = arguments.program.get(1..).unwrap_or_default();
+        let program_arguments = &request.description.script.arguments;
         if placeholders::have_fields(program_arguments)
             && let Some(first) = reader.peek()?
         {
             placeholders::check(program_arguments, first)?;
+        }
+        if request.work.makes_payloads()
+            && let Some(first) = reader.peek()?
+        {
+            refuse_all_unreadable(first)?;
         }
         if let Some(run) = existing {
             store.delete_run(run.id).await?;
@@ -151,7 +152,7 @@ impl Plan {
     async fn go_on(
         store: &Arc<dyn Store>,
         request: &Request,
-        arguments: &RunArguments,
+        arguments: &ItemsArguments,
         limits: BatchLimits,
         run: Run,
     ) -> anyhow::Result<Plan> {
@@ -170,15 +171,24 @@ impl Plan {
         let options = batch_options(arguments);
         let mut reader = match request.input.reopen(limits, run.progress, &before.input)? {
             Reopened::Unchanged(reader) => {
-                if arguments.retry_failed {
+                if !arguments.retry_failed {
+                    *reader
+                } else {
                     let failed = FailedItems::of(store, &run, &before.kind, &options).await?;
-                    retried = Some(failed.retry().await?);
+                    // Other requests are made of the same lines.
+                    if request.work.makes_payloads() && !changes.is_empty() && !request.input.is_stdin() {
+                        let (corrected, reader) = failed.correct(&request.input, limits, false).await?;
+                        retried = Some(corrected);
+                        reader
+                    } else {
+                        retried = Some(failed.retry().await?);
+                        *reader
+                    }
                 }
-                *reader
             }
             Reopened::Changed { .. } if arguments.retry_failed && !request.input.is_stdin() => {
                 let failed = FailedItems::of(store, &run, &before.kind, &options).await?;
-                let (corrected, reader) = failed.correct(&request.input, limits).await?;
+                let (corrected, reader) = failed.correct(&request.input, limits, true).await?;
                 retried = Some(corrected);
                 reader
             }
@@ -248,8 +258,17 @@ impl Plan {
     }
 }
 
+/// Refuses a run whose first items all have the same problem: it is one of the command, and not of the items.
+fn refuse_all_unreadable(first: &InputBatch) -> anyhow::Result<()> {
+    let is_all = first.rejected.len() as u64 == u64::from(first.payloads.count());
+    match first.rejected.first() {
+        Some(rejected) if is_all => bail!("no item can be read; the first: {}", rejected.error.message),
+        _ => Ok(()),
+    }
+}
+
 /// The options of the run's batches.
-pub fn batch_options(arguments: &RunArguments) -> BatchOptions {
+pub fn batch_options(arguments: &ItemsArguments) -> BatchOptions {
     BatchOptions {
         timeout_ms: arguments.retry.timeout_ms(),
         retry: arguments.retry.policy_of_run(),
@@ -265,27 +284,21 @@ fn remember(name: &str, description: &Description) -> anyhow::Result<NewRun> {
 }
 
 /// The named inputs, or standard input if it is piped.
-fn input_arguments(arguments: &RunArguments) -> anyhow::Result<Vec<PathBuf>> {
+fn or_standard_input(inputs: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
     use std::io::IsTerminal;
-    let inputs = arguments.input_files();
     if !inputs.is_empty() {
         return Ok(inputs);
     }
     if std::io::stdin().is_terminal() {
-        bail!("the input is missing: name a file after the script, or pipe items in");
+        bail!("the input is missing: name a file, or pipe items in");
     }
     Ok(vec![Path::new("-").to_owned()])
 }
 
-fn check_output(arguments: &RunArguments, input: &Input) -> anyhow::Result<()> {
+fn check_output(arguments: &ItemsArguments, script: Option<&Path>, input: &Input) -> anyhow::Result<()> {
     let Some(output) = arguments.output_file() else {
         return Ok(());
     };
     let inputs = input.files().iter().map(PathBuf::as_path);
-    refuse_taken(
-        output,
-        inputs,
-        arguments.script_file(),
-        arguments.store.store.file(),
-    )
+    refuse_taken(output, inputs, script, arguments.store.store.file())
 }

@@ -145,15 +145,20 @@ impl<'a> FailedItems<'a> {
     }
 
     /// Reads the changed input in step with the run. Submits items with changed lines again, and makes the others
-    /// claimable again. Afterwards the reader stands after the run's items.
+    /// claimable again. Afterwards the reader stands after the run's items. The neighbours of failed items are compared, unless the
+    /// lines are known to be the same.
     pub async fn correct(
         mut self,
         input: &Input,
         limits: BatchLimits,
+        compares_neighbours: bool,
     ) -> anyhow::Result<(Retried, BatchReader)> {
         let items = self.run.progress.jobs;
         let mut reader = input.open(limits)?.with_jobs_limit(Some(items));
-        let neighbours = self.neighbours(items);
+        let neighbours = match compares_neighbours {
+            true => self.neighbours(items),
+            false => BTreeSet::new(),
+        };
         let mut index = 0;
         let (mut same, mut corrected) = (Vec::new(), Vec::new());
         let mut bytes = 0;

@@ -7,7 +7,7 @@ use crate::workspace::Workspace;
 
 /// The commands, by the folder of their texts.
 const COMMANDS: &[(&str, &[&str])] = &[
-    ("", &["", "run", "schedule", "completions", "man"]),
+    ("", &["", "run", "llm", "schedule", "completions", "man"]),
     (
         "jobs/",
         &[

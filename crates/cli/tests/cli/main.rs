@@ -12,6 +12,7 @@ mod flows;
 mod help;
 mod left_out;
 mod live_logs;
+mod llm;
 mod logs;
 mod memory;
 mod newcomer;

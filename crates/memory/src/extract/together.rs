@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::knowledge::Extraction;
 use crate::service::ServiceError;
-use crate::service::limiter::{HAS_CALLED, HasCalled};
+use crate::service::limiter::{CALLING, Calling};
 
 /// The time for which an extraction waits for others: little beside a call of a model.
 pub(super) const GATHERED_FOR: Duration = Duration::from_millis(20);
@@ -50,7 +50,7 @@ pub(super) enum Part {
 pub(super) struct Waiting {
     number: u64,
     pub text: String,
-    called: Option<Arc<HasCalled>>,
+    called: Option<Arc<Calling>>,
     pub answer: oneshot::Sender<Part>,
 }
 
@@ -74,7 +74,7 @@ impl Together {
         queue.waiting.push_back(Waiting {
             number,
             text: text.to_owned(),
-            called: HAS_CALLED.try_with(Arc::clone).ok(),
+            called: CALLING.try_with(Arc::clone).ok(),
             answer,
         });
         (number, arrives)
@@ -105,9 +105,9 @@ impl Together {
         }
         taken.sort_by_key(|waiting| waiting.number);
         let others = taken.iter().filter(|waiting| waiting.number != number);
-        let others: Vec<Arc<HasCalled>> = others.filter_map(|waiting| waiting.called.clone()).collect();
+        let others: Vec<Arc<Calling>> = others.filter_map(|waiting| waiting.called.clone()).collect();
         // Outside of a job, the flag does not exist.
-        let _ = HAS_CALLED.try_with(|called| called.counts_for(others));
+        let _ = CALLING.try_with(|called| called.counts_for(others));
         Some(taken)
     }
 }

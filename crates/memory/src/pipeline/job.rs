@@ -1,28 +1,22 @@
 //! The `extract` job: its kind, its handler, and the worker that runs it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use gristmill_engine::{Engine, Handler, Kind, Observer, RunningWorker, WorkerSettings};
-use gristmill_model::{
-    BatchOptions, Completed, FailedJob, JobError, PackedBuilder, Positions, Receipt, Report, RetryPolicy,
-};
-use gristmill_worker::{Capacity, MicroBatch, OutcomeSink, Outcomes};
-use tokio::sync::{mpsc, watch};
+use gristmill_llm::calls::{pack, run_calls};
+use gristmill_llm::limits::READY_FACTOR;
+use gristmill_model::{BatchOptions, JobError, Receipt, Report, RetryPolicy};
+use gristmill_worker::{Capacity, MicroBatch, OutcomeSink};
+use tokio::sync::mpsc;
 
 use crate::extract::{ChunkText, Extracted, Extractor};
-use crate::limits::{DRAIN_GRACE_MS, DRAIN_POLL_MS, READY_TEXTS_MAX};
-use crate::service::limiter::{HAS_CALLED, HasCalled};
+use crate::limits::{DRAIN_GRACE_MS, READY_TEXTS_MAX};
 use crate::service::{DENIED, Usage};
 
 /// The duration of the work that the worker holds beyond its running jobs: enough that the model never waits for a claim.
 const BUFFER_TARGET: Duration = Duration::from_millis(500);
-
-/// Extractions that a worker begins for each call that may run. The others wait in the limiter, ready for the next free slot.
-const READY_FACTOR: usize = 2;
 
 /// The kind of extractions.
 pub struct Extract;
@@ -144,95 +138,13 @@ impl Handler for ExtractHandler {
     }
 
     async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
-        let begun = Instant::now();
-        let draining = watch::Sender::new(false);
-        let mut running: FuturesUnordered<_> = work
-            .jobs()
-            .map(|job| {
-                let draining = draining.subscribe();
-                async move {
-                    (
-                        job.index,
-                        until_draining(self.extract(job.payload), draining).await,
-                    )
-                }
-            })
-            .collect();
-        let mut left = work.indexes();
-        loop {
-            let next = tokio::time::timeout(Duration::from_millis(DRAIN_POLL_MS), running.next());
-            match next.await {
-                Ok(None) => break,
-                Ok(Some((index, Some(result)))) => {
-                    let duration_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
-                    assert!(left.contains(index), "each job of a micro-batch ends once");
-                    left = left.difference(&Positions::from_iter([index]));
-                    sink.answer(outcomes(index, result, duration_us));
-                }
-                // The extraction has not called a model yet, or none has ended.
-                Ok(Some((_, None))) | Err(_) => {}
-            }
-            if sink.is_draining() {
-                draining.send_replace(true);
-            }
-        }
-        // A drain (a shutdown) releases the jobs that had not called a model, or whose call took too long to end.
-        if !left.is_empty() {
-            sink.answer(Outcomes {
-                released: left,
-                ..Outcomes::default()
-            });
-        }
-    }
-}
-
-/// Returns the extraction, or `None` if a drain comes before its first model call. A call that has begun costs money, so
-/// it is waited for, but not for long: a service may never answer, and a person who pressed Ctrl-C waits.
-async fn until_draining<T>(
-    extraction: impl Future<Output = T>,
-    mut draining: watch::Receiver<bool>,
-) -> Option<T> {
-    let has_called = Arc::new(HasCalled::default());
-    let drained = async {
-        if draining.wait_for(|draining| *draining).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        if has_called.get() {
-            tokio::time::sleep(Duration::from_millis(DRAIN_GRACE_MS)).await;
-        }
-    };
-    tokio::select! {
-        biased;
-        extracted = HAS_CALLED.scope(has_called.clone(), extraction) => Some(extracted),
-        () = drained => None,
-    }
-}
-
-fn outcomes(index: u32, result: Result<Extracted, JobError>, duration_us: u32) -> Outcomes {
-    let packed = result.and_then(|extracted| {
-        let mut values = PackedBuilder::new();
-        match values.push_value(&extracted) {
-            Ok(()) => Ok(values.finish()),
-            Err(error) => Err(JobError::new("value", format!("{} {error}", extracted.key)).permanent()),
-        }
-    });
-    match packed {
-        Ok(values) => Outcomes {
-            completed: Some(Completed {
-                positions: Positions::from_iter([index]),
-                values,
-                durations_us: vec![duration_us],
-            }),
-            ..Outcomes::default()
-        },
-        Err(error) => Outcomes {
-            failed: vec![FailedJob {
-                position: index,
-                error,
-                duration_us,
-            }],
-            ..Outcomes::default()
-        },
+        let grace = Duration::from_millis(DRAIN_GRACE_MS);
+        run_calls(&work, sink, Some(grace), |job| async move {
+            let extracted = self.extract(job.payload).await?;
+            pack(&extracted)
+                .map_err(|error| JobError::new("value", format!("{} {error}", extracted.key)).permanent())
+        })
+        .await;
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn fill(command: Command, payload: &str) -> Command {
     }
     let mut filled = Command::new(command.get_program());
     filled.args(command.get_args().map(|argument| match argument.to_str() {
-        Some(text) => Cow::Owned(fill_text(text, payload).into()),
+        Some(text) => Cow::Owned(fill_template(text, payload).into()),
         None => Cow::Borrowed(argument),
     }));
     for (name, value) in command.get_envs() {
@@ -43,7 +43,8 @@ pub fn field_names(template: &str) -> Vec<&str> {
     names.collect()
 }
 
-fn fill_text(template: &str, payload: &str) -> String {
+/// The template with the payload and its fields in the places of `{}` and `{field}`.
+pub fn fill_template(template: &str, payload: &str) -> String {
     let mut filled = String::with_capacity(template.len());
     let mut rest = template;
     while let Some(start) = rest.find('{') {
@@ -90,7 +91,7 @@ mod tests {
             ("{none}{n}{", object, "{none}3{"),
             ("{url}", r#""text""#, "{url}"),
         ] {
-            assert_eq!(fill_text(template, payload), expected, "{template}");
+            assert_eq!(fill_template(template, payload), expected, "{template}");
         }
     }
 

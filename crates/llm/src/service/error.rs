@@ -55,7 +55,7 @@ pub enum ServiceError {
 }
 
 /// The kind of [`ServiceError::Denied`].
-pub(crate) const DENIED: &str = "denied";
+pub const DENIED: &str = "denied";
 
 impl ServiceError {
     /// The word that groups errors of this kind: `refused`, `denied`, `declined`, `unavailable`, `settings`.

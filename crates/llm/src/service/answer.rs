@@ -1,33 +1,53 @@
 //! The answers of a service: completions, embeddings, and the JSON in a model's words.
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::provider::Reply;
 
 /// Places in an answer at which JSON is looked for. Prose seldom has more braces before it.
 const JSON_BEGINNINGS_MAX: usize = 64;
 
 /// An answer that states its cost.
-pub(super) trait Priced: DeserializeOwned {
+pub(crate) trait Priced: DeserializeOwned {
     fn usage(&self) -> TokenUsage;
 }
 
 #[derive(Deserialize)]
-pub(super) struct Completion {
+pub(crate) struct Completion {
     pub choices: Vec<Choice>,
     #[serde(default)]
-    usage: Option<TokenUsage>,
+    usage: Option<CompletionUsage>,
+    #[serde(default)]
+    model: Option<String>,
+}
+
+#[derive(Deserialize, Clone, Copy, Default)]
+struct CompletionUsage {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+    #[serde(default)]
+    prompt_tokens_details: Option<PromptDetails>,
+}
+
+#[derive(Deserialize, Clone, Copy, Default)]
+struct PromptDetails {
+    #[serde(default)]
+    cached_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Choice {
+pub(crate) struct Choice {
     pub message: ChoiceMessage,
     #[serde(default)]
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct ChoiceMessage {
+pub(crate) struct ChoiceMessage {
     /// A text, or a list of parts with texts.
     #[serde(default)]
     content: Value,
@@ -39,7 +59,7 @@ pub(super) struct ChoiceMessage {
 pub(super) struct Embeddings {
     pub data: Vec<Embedding>,
     #[serde(default)]
-    usage: Option<TokenUsage>,
+    usage: Option<CompletionUsage>,
 }
 
 #[derive(Deserialize)]
@@ -49,23 +69,41 @@ pub(super) struct Embedding {
     pub embedding: Vec<f32>,
 }
 
-#[derive(Deserialize, Clone, Copy, Default)]
-pub(super) struct TokenUsage {
-    #[serde(default)]
+/// The tokens of one call, as the service counts them. All are 0 if it does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TokenUsage {
+    /// Tokens that were sent.
+    #[serde(rename = "input")]
     pub prompt_tokens: u64,
-    #[serde(default)]
+    /// Tokens that were answered.
+    #[serde(rename = "output")]
     pub completion_tokens: u64,
+    /// Tokens of `prompt_tokens` that the service knew from an earlier call, mostly at a lower price.
+    #[serde(rename = "cached", default)]
+    pub cached_tokens: u64,
+}
+
+impl From<Option<CompletionUsage>> for TokenUsage {
+    fn from(usage: Option<CompletionUsage>) -> TokenUsage {
+        let usage = usage.unwrap_or_default();
+        let details = usage.prompt_tokens_details.unwrap_or_default();
+        TokenUsage {
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            cached_tokens: details.cached_tokens.unwrap_or_default().min(usage.prompt_tokens),
+        }
+    }
 }
 
 impl Priced for Completion {
     fn usage(&self) -> TokenUsage {
-        self.usage.unwrap_or_default()
+        self.usage.into()
     }
 }
 
 impl Priced for Embeddings {
     fn usage(&self) -> TokenUsage {
-        self.usage.unwrap_or_default()
+        self.usage.into()
     }
 }
 
@@ -79,6 +117,15 @@ pub struct Answer {
 }
 
 impl Completion {
+    /// The reply to a job's request.
+    pub fn reply(self) -> Reply {
+        Reply {
+            usage: self.usage(),
+            model: self.model.clone(),
+            answer: self.answer(),
+        }
+    }
+
     /// The first choice with words, or the model's reason for giving none.
     pub fn answer(self) -> Result<Answer, String> {
         let mut declined = None;

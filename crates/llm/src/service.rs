@@ -1,4 +1,5 @@
-//! An OpenAI-compatible service: chat completions and embeddings, within the limits of a [`Limiter`], with retries.
+//! A model service: chat completions and embeddings of OpenAI and compatible servers, and messages of Anthropic, within the
+//! limits of a [`Limiter`], with retries.
 
 mod answer;
 mod error;
@@ -16,15 +17,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-pub use answer::{Answer, parse_answer};
-use answer::{Completion, Embeddings, Priced};
-pub(crate) use error::DENIED;
-pub use error::ServiceError;
+pub(crate) use answer::Priced;
+pub use answer::{Answer, TokenUsage, parse_answer};
+use answer::{Completion, Embeddings};
+pub use error::{DENIED, ServiceError};
 use error::{is_denial, reason};
 pub use limiter::Limiter;
 use limiter::{Permit, RateHeaders};
-use parameters::{CHANGES_MAX, Learned, Parameters};
+pub use parameters::{AnswerForm, Parameters, TokensField};
+use parameters::{CHANGES_MAX, Learned};
 pub use usage::Usage;
+
+use crate::provider::{Provider, Reply, anthropic};
+use crate::request::Request;
 
 /// The default address of models.
 pub const BASE_URL_DEFAULT: &str = "https://api.openai.com/v1";
@@ -82,7 +87,7 @@ impl OpenAiSettings {
     ///
     /// [`ServiceError::Settings`] if the key's file cannot be read.
     pub fn from_environment() -> Result<Option<OpenAiSettings>, ServiceError> {
-        let key = key_from_environment()?;
+        let key = key_from_environment(Provider::Openai)?;
         let base_url = variable("OPENAI_BASE_URL");
         if key.is_none() && base_url.is_none() {
             return Ok(None);
@@ -96,17 +101,20 @@ impl OpenAiSettings {
     }
 }
 
-/// Reads the key from `OPENAI_API_KEY`, or from the file that `OPENAI_API_KEY_FILE` names.
+/// Reads a provider's key from its variable, `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, or from the file that the variable with
+/// `_FILE` names.
 ///
 /// # Errors
 ///
 /// [`ServiceError::Settings`] if the file cannot be read.
-pub fn key_from_environment() -> Result<Option<String>, ServiceError> {
-    match (variable("OPENAI_API_KEY"), variable("OPENAI_API_KEY_FILE")) {
+pub fn key_from_environment(provider: Provider) -> Result<Option<String>, ServiceError> {
+    let name = format!("{}_API_KEY", provider.variables());
+    let name_of_file = format!("{name}_FILE");
+    match (variable(&name), variable(&name_of_file)) {
         (Some(key), _) => Ok(Some(key)),
         (None, Some(file)) => {
             let text = std::fs::read_to_string(&file).map_err(|error| {
-                ServiceError::Settings(format!("{file}, which OPENAI_API_KEY_FILE names: {error}"))
+                ServiceError::Settings(format!("{file}, which {name_of_file} names: {error}"))
             })?;
             Ok(Some(text.trim().to_owned()))
         }
@@ -140,12 +148,24 @@ pub struct Service {
     client: reqwest::Client,
     limiter: Limiter,
     learned: Arc<Learned>,
+    provider: Provider,
+}
+
+/// The answer to a [`Request`].
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The model's reply.
+    pub reply: Reply,
+    /// The parameters of the request that the service refused, so that it was asked without them.
+    pub dropped: Vec<&'static str>,
 }
 
 /// The body of a request.
 enum Body<'a> {
     /// A request for a chat completion, with the parameters that the service takes.
     Chat(&'a ChatRequest<'a>),
+    /// A request of a job, with the parameters that the service takes.
+    Request(&'a Request),
     /// A request without parameters that can be left out.
     Fixed(&'a str),
 }
@@ -158,23 +178,43 @@ enum Tried<T> {
 }
 
 impl Service {
-    /// Makes a service with these settings, which is called within the limits of `limiter`.
+    /// Makes an OpenAI-compatible service with these settings, which is called within the limits of `limiter`.
     ///
     /// # Errors
     ///
     /// [`ServiceError::Settings`] if the address is malformed.
     pub fn new(settings: OpenAiSettings, limiter: Limiter) -> Result<Service, ServiceError> {
+        Service::of(Provider::Openai, settings, limiter)
+    }
+
+    /// Makes a service that speaks like this provider.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError::Settings`] if the address is malformed.
+    pub fn of(
+        provider: Provider,
+        settings: OpenAiSettings,
+        limiter: Limiter,
+    ) -> Result<Service, ServiceError> {
         // An error means that the process has a provider already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let address = reqwest::Url::parse(&settings.base_url);
         let is_http = |url: &reqwest::Url| ["http", "https"].contains(&url.scheme());
         if !address.as_ref().is_ok_and(is_http) {
             return Err(ServiceError::Settings(format!(
-                "`{}` is not an address such as {BASE_URL_DEFAULT}",
-                printable(&settings.base_url)
+                "`{}` is not an address such as {}",
+                printable(&settings.base_url),
+                provider.base_url()
             )));
         }
-        let client = reqwest::Client::builder()
+        let client = reqwest::Client::builder();
+        let client = match provider {
+            Provider::Openai => client,
+            // A redirect to another host would take the header with the key along.
+            Provider::Anthropic => client.redirect(reqwest::redirect::Policy::none()),
+        };
+        let client = client
             .timeout(settings.timeout)
             .pool_max_idle_per_host(limiter.concurrency())
             .tcp_nodelay(true)
@@ -185,6 +225,7 @@ impl Service {
             client,
             limiter,
             learned: Arc::default(),
+            provider,
         })
     }
 
@@ -204,11 +245,8 @@ impl Service {
     ///
     /// [`ServiceError::Unreachable`], and [`ServiceError::Refused`] if the key is missing or wrong.
     pub async fn reach(&self) -> Result<(), ServiceError> {
-        let mut request = self.client.get(self.address("models")).timeout(REACH_TIMEOUT);
-        if let Some(key) = &self.settings.key {
-            request = request.bearer_auth(key);
-        }
-        match request.send().await {
+        let request = self.client.get(self.address("models")).timeout(REACH_TIMEOUT);
+        match self.authorised(request).send().await {
             Ok(response) if [401, 403].contains(&response.status().as_u16()) => Err(ServiceError::Refused {
                 status: response.status().as_u16(),
                 reason: reason(&read_capped(response).await.unwrap_or_default()),
@@ -260,6 +298,38 @@ impl Service {
             .map_err(|reason| ServiceError::Declined { reason })
     }
 
+    /// Asks what a job requests.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError`], after all sensible retries.
+    pub async fn ask(&self, request: &Request, usage: &mut Usage) -> Result<Asked, ServiceError> {
+        let text = request.body.as_ref().map(|body| {
+            let mut body = body.clone();
+            body.entry("model")
+                .or_insert_with(|| request.model.as_str().into());
+            Value::Object(body).to_string()
+        });
+        let body = text.as_deref().map_or(Body::Request(request), Body::Fixed);
+        let prompt_tokens = request.prompt_tokens();
+        let path = self.provider.path();
+        let reply = match self.provider {
+            Provider::Openai => {
+                let completion: Completion = self.post(path, &body, prompt_tokens, usage).await?;
+                completion.reply()
+            }
+            Provider::Anthropic => {
+                let message: anthropic::Message = self.post(path, &body, prompt_tokens, usage).await?;
+                message.reply()
+            }
+        };
+        let dropped = match body {
+            Body::Request(request) => self.learned.now().dropped(request),
+            _ => Vec::new(),
+        };
+        Ok(Asked { reply, dropped })
+    }
+
     /// Asks for the vectors of texts, in the same order, with the model's number of dimensions.
     ///
     /// # Errors
@@ -294,7 +364,22 @@ impl Service {
     }
 
     fn address(&self, path: &str) -> String {
-        format!("{}/{path}", self.settings.base_url.trim_end_matches('/'))
+        self.provider.address(&self.settings.base_url, path)
+    }
+
+    /// The request with the key.
+    fn authorised(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        match (self.provider, &self.settings.key) {
+            (Provider::Openai, Some(key)) => request.bearer_auth(key),
+            (Provider::Openai, None) => request,
+            (Provider::Anthropic, key) => {
+                let request = request.header("anthropic-version", anthropic::VERSION);
+                match key {
+                    Some(key) => request.header("x-api-key", key),
+                    None => request,
+                }
+            }
+        }
     }
 
     /// Sends a request until there is an answer, or a retry makes no sense.
@@ -324,6 +409,7 @@ impl Service {
             let used = self.learned.now();
             let text = match body {
                 Body::Chat(request) => used.body(&self.settings.model, request).to_string(),
+                Body::Request(request) => self.provider.body(request, used).to_string(),
                 Body::Fixed(text) => (*text).to_owned(),
             };
             match self.try_once::<T>(permit, path, text, tries).await {
@@ -368,7 +454,7 @@ impl Service {
 
     /// Whether a refusal is about a parameter that is left out from now on.
     fn learns(&self, body: &Body<'_>, used: Parameters, status: u16, refusal: &str) -> bool {
-        matches!(body, Body::Chat(_))
+        matches!(body, Body::Chat(_) | Body::Request(_))
             && [400, 404, 422].contains(&status)
             && self.learned.learn(used, refusal)
     }
@@ -379,15 +465,12 @@ impl Service {
             self.limiter.rejected_for(permit, pause, &reason);
             Tried::Again { pause, reason }
         };
-        let mut request = self
+        let request = self
             .client
             .post(self.address(path))
             .header("content-type", "application/json")
             .body(body);
-        if let Some(key) = &self.settings.key {
-            request = request.bearer_auth(key);
-        }
-        let response = match request.send().await {
+        let response = match self.authorised(request).send().await {
             Ok(response) => response,
             Err(error) => return again(permit, backoff, without_address(error)),
         };
@@ -466,11 +549,12 @@ fn printable(base_url: &str) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 
-/// Reads the headers `x-ratelimit-limit-tokens` and so on.
+/// Reads the headers `x-ratelimit-limit-tokens` and so on, or `anthropic-ratelimit-tokens-limit` and so on.
 fn rate_headers(headers: &HeaderMap, what: &str) -> RateHeaders {
     let number = |part: &str| {
         headers
-            .get(format!("x-ratelimit-{part}-{what}"))?
+            .get(format!("x-ratelimit-{part}-{what}"))
+            .or_else(|| headers.get(format!("anthropic-ratelimit-{what}-{part}")))?
             .to_str()
             .ok()?
             .parse::<f64>()
@@ -528,5 +612,10 @@ mod tests {
         headers.insert("x-ratelimit-remaining-tokens", "77".parse().expect("a value"));
         assert_eq!(rate_headers(&headers, "tokens").remaining, Some(77.0));
         assert_eq!(rate_headers(&headers, "requests"), RateHeaders::default());
+        headers.insert(
+            "anthropic-ratelimit-requests-limit",
+            "50".parse().expect("a value"),
+        );
+        assert_eq!(rate_headers(&headers, "requests").limit_per_minute, Some(50.0));
     }
 }

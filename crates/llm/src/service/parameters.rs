@@ -5,10 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use super::ChatRequest;
+use crate::request::Request;
 
 /// The way in which the form of an answer is requested. Not all services know the strictest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AnswerForm {
+pub enum AnswerForm {
     /// `json_schema`, which the newest services know.
     Schema,
     /// `json_object` with a schema, which llama.cpp's Python server knows.
@@ -19,7 +20,7 @@ enum AnswerForm {
 
 /// The field that limits the tokens of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TokensField {
+pub enum TokensField {
     /// The older name, which most services know.
     MaxTokens,
     /// The name for models that think before they answer.
@@ -30,30 +31,35 @@ enum TokensField {
 
 /// The parameters that a service takes, as far as it has said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Parameters {
-    form: AnswerForm,
-    tokens: TokensField,
-    has_temperature: bool,
-    has_system_role: bool,
+pub struct Parameters {
+    /// The way in which the form of an answer is requested.
+    pub form: AnswerForm,
+    /// The field that limits the tokens of an answer.
+    pub tokens: TokensField,
+    /// Whether the field `temperature` is known.
+    pub has_temperature: bool,
+    /// Whether messages may have the role `system`.
+    pub has_system_role: bool,
+}
+
+impl Default for Parameters {
+    /// All of them, in the form that most services know.
+    fn default() -> Self {
+        Parameters {
+            form: AnswerForm::Schema,
+            tokens: TokensField::MaxTokens,
+            has_temperature: true,
+            has_system_role: true,
+        }
+    }
 }
 
 /// Most changes of the parameters that refusals can cause.
 pub(super) const CHANGES_MAX: usize = 8;
 
 /// The parameters that all calls of a service share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Learned(Mutex<Parameters>);
-
-impl Default for Learned {
-    fn default() -> Self {
-        Learned(Mutex::new(Parameters {
-            form: AnswerForm::Schema,
-            tokens: TokensField::MaxTokens,
-            has_temperature: true,
-            has_system_role: true,
-        }))
-    }
-}
 
 impl Learned {
     /// The parameters for the next request.
@@ -73,7 +79,10 @@ impl Learned {
         let mut next = used;
         if used.has_temperature && names(&["temperature"]) {
             next.has_temperature = false;
-        } else if used.tokens != TokensField::None && names(&["max_tokens", "max_completion_tokens"]) {
+        } else if used.tokens != TokensField::None
+            && names(&["max_tokens", "max_completion_tokens"])
+            && !names(&["too large", "at most", "maximum"])
+        {
             next.tokens = match used.tokens {
                 TokensField::MaxTokens => TokensField::MaxCompletionTokens,
                 _ => TokensField::None,
@@ -84,6 +93,8 @@ impl Learned {
                 "json_schema",
                 "json_object",
                 "structured output",
+                "output_config",
+                "output_format",
                 "grammar",
             ])
         {
@@ -101,6 +112,24 @@ impl Learned {
 }
 
 impl Parameters {
+    /// The fields of a job's request that are not sent to this service.
+    pub(super) fn dropped(self, request: &Request) -> Vec<&'static str> {
+        let fields = [
+            (
+                "temperature",
+                request.temperature.is_some() && !self.has_temperature,
+            ),
+            (
+                "max_tokens",
+                request.max_tokens.is_some() && self.tokens == TokensField::None,
+            ),
+        ];
+        fields
+            .into_iter()
+            .filter_map(|(name, is_dropped)| is_dropped.then_some(name))
+            .collect()
+    }
+
     /// Writes a request with these parameters.
     pub fn body(self, model: &str, request: &ChatRequest<'_>) -> Value {
         let instructions = match self.form {
@@ -195,9 +224,13 @@ mod tests {
         );
         assert!(learned.learn(learned.now(), "messages[0].role does not support 'system'"));
         assert_eq!(body(&learned)["messages"].as_array().map(Vec::len), Some(1));
-        assert!(
-            !learned.learn(learned.now(), "the text is too long"),
-            "nothing is learned from it"
-        );
+        // The limit is the user's. Without it, the answer could cost more.
+        let too_many = "max_tokens is too large: 100000. This model supports at most 16384 completion tokens";
+        for refusal in ["the text is too long", too_many] {
+            assert!(
+                !learned.learn(learned.now(), refusal),
+                "nothing is learned from it"
+            );
+        }
     }
 }

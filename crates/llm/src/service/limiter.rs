@@ -5,11 +5,10 @@ mod answer_length;
 mod bucket;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as Turnstile, Notify};
+use tokio::sync::{Mutex as Turnstile, Notify, watch};
 use tokio::time::Instant;
 
 use answer_length::AnswerLength;
@@ -17,35 +16,41 @@ use bucket::Bucket;
 pub use bucket::RateHeaders;
 
 tokio::task_local! {
-    /// Whether the extraction of this task has begun a model call.
-    pub(crate) static HAS_CALLED: Arc<HasCalled>;
+    /// Whether a model call of this task's job runs.
+    pub static CALLING: Arc<Calling>;
 }
 
-/// Whether a model call has begun for an extraction.
+/// Whether a model call runs for a job.
 #[derive(Debug, Default)]
-pub(crate) struct HasCalled {
-    has_called: AtomicBool,
-    /// The extractions for which a call of this one counts.
-    others: Mutex<Vec<Arc<HasCalled>>>,
+pub struct Calling {
+    runs: watch::Sender<bool>,
+    /// The jobs for which a call of this one counts.
+    others: Mutex<Vec<Arc<Calling>>>,
 }
 
-impl HasCalled {
-    /// Whether a call has begun.
-    pub fn get(&self) -> bool {
-        self.has_called.load(Ordering::Relaxed)
+impl Calling {
+    /// Resolves when no call runs.
+    pub async fn rests(&self) {
+        // The sender is here, so the wait has an end only in this.
+        let _ = self.runs.subscribe().wait_for(|runs| !*runs).await;
     }
 
     /// Lets the next call count for others as well.
-    pub fn counts_for(&self, others: Vec<Arc<HasCalled>>) {
+    pub fn counts_for(&self, others: Vec<Arc<Calling>>) {
         *self.others.lock().unwrap_or_else(PoisonError::into_inner) = others;
     }
 
-    fn set(&self) {
-        self.has_called.store(true, Ordering::Relaxed);
-        let others = std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner));
-        for other in others {
-            other.has_called.store(true, Ordering::Relaxed);
+    fn set(&self, runs: bool) {
+        self.runs.send_replace(runs);
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        for other in &*others {
+            other.runs.send_replace(runs);
         }
+    }
+
+    /// Notes for the job of this task whether a call runs. Outside of a job, nobody asks.
+    fn note(runs: bool) {
+        let _ = CALLING.try_with(|calling| calling.set(runs));
     }
 }
 
@@ -236,14 +241,15 @@ impl Limiter {
     /// Waits until a call with a prompt of this many tokens may begin.
     pub async fn acquire(&self, prompt_tokens: u64) -> Permit {
         let permit = self.pass(&self.shared.turnstile_first, prompt_tokens).await;
-        // Outside of a job, the flag does not exist.
-        let _ = HAS_CALLED.try_with(|has_called| has_called.set());
+        Calling::note(true);
         permit
     }
 
     /// Waits until a rejected or failed call may begin again. It precedes calls that have not begun yet.
     pub async fn acquire_again(&self, prompt_tokens: u64) -> Permit {
-        self.pass(&self.shared.turnstile_again, prompt_tokens).await
+        let permit = self.pass(&self.shared.turnstile_again, prompt_tokens).await;
+        Calling::note(true);
+        permit
     }
 
     async fn pass(&self, turnstile: &Turnstile<()>, prompt_tokens: u64) -> Permit {
@@ -305,6 +311,7 @@ impl Limiter {
     /// Records a call that was rejected, or that failed so that more calls would make it worse. All calls pause, and
     /// there are half as many slots until calls succeed again. The call itself waits for the whole pause in any case.
     pub fn rejected_for(&self, permit: Permit, pause: Duration, reason: &str) {
+        Calling::note(false);
         let now = Instant::now();
         let mut state = self.shared.state();
         state.rejected += 1;
@@ -410,6 +417,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     fn limiter(concurrency: usize, tokens_per_minute: Option<f64>) -> Limiter {
