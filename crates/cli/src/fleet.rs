@@ -7,6 +7,8 @@ mod built_in;
 #[cfg(feature = "full")]
 mod dashboard;
 #[cfg(feature = "full")]
+pub mod llm;
+#[cfg(feature = "full")]
 mod serve;
 #[cfg(feature = "full")]
 mod token;

@@ -20,8 +20,6 @@ mod jobs;
 #[cfg(not(feature = "full"))]
 mod left_out;
 #[cfg(feature = "full")]
-mod llm;
-#[cfg(feature = "full")]
 mod memory;
 mod pauses;
 mod run;
@@ -158,7 +156,7 @@ async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Res
     match command {
         Command::Run(arguments) => run::run(arguments).await,
         #[cfg(feature = "full")]
-        Command::Llm(arguments) => llm::llm(arguments).await,
+        Command::Llm(arguments) => fleet::llm::llm(arguments).await,
         Command::Submit(arguments) => jobs::submit::submit(arguments).await,
         Command::Worker(arguments) => fleet::worker::worker(arguments).await,
         Command::Pause(arguments) => control::pause(arguments).await,

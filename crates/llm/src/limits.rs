@@ -33,3 +33,6 @@ pub const SCHEMA_STEPS_MAX: u32 = 1_000_000;
 
 /// Bytes of a model's name. A worker remembers names.
 pub const MODEL_BYTES_MAX: usize = 256;
+
+/// Characters of one token, for estimates before the service has counted.
+pub const TOKEN_CHARACTERS: usize = 4;

@@ -3,45 +3,17 @@
 pub mod anthropic;
 mod openai;
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use crate::request::Provider;
 use crate::request::Request;
-use crate::service::{Answer, AnswerForm, Parameters, TokenUsage};
-
-/// A provider, by its wire format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Provider {
-    /// OpenAI, and the many servers that are compatible with its chat completions.
-    #[default]
-    Openai,
-    /// Anthropic.
-    Anthropic,
-}
-
-/// The reply of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// Its words, or its reason for giving none.
-    pub answer: Result<Answer, String>,
-    /// The tokens that are paid.
-    pub usage: TokenUsage,
-    /// The name of the model that replied, if the service says it.
-    pub model: Option<String>,
-}
+use crate::service::parameters::{AnswerForm, Parameters};
 
 impl Provider {
-    /// All providers.
-    pub const ALL: [Provider; 2] = [Provider::Openai, Provider::Anthropic];
-
     /// The provider's own address.
     pub const fn base_url(self) -> &'static str {
         match self {
-            Provider::Openai => crate::service::BASE_URL_DEFAULT,
+            Provider::Openai => "https://api.openai.com/v1",
             Provider::Anthropic => "https://api.anthropic.com/v1",
         }
     }
@@ -81,26 +53,6 @@ impl Provider {
     }
 }
 
-impl fmt::Display for Provider {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Provider::Openai => "openai",
-            Provider::Anthropic => "anthropic",
-        })
-    }
-}
-
-impl FromStr for Provider {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Provider::ALL
-            .into_iter()
-            .find(|provider| provider.to_string() == text);
-        known.ok_or_else(|| "write openai, for OpenAI and compatible servers, or anthropic".to_owned())
-    }
-}
-
 /// The instructions of a request, with its schema if the service knows no field for it.
 fn instructions_with_schema(
     instructions: Option<String>,
@@ -126,7 +78,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::service::TokensField;
+    use crate::service::parameters::TokensField;
 
     fn request() -> Request {
         Request {

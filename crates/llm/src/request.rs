@@ -1,14 +1,50 @@
 //! One request to a model: the payload of a job of the kind `llm`.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::limits::MODEL_BYTES_MAX;
-use crate::provider::Provider;
+use crate::limits::{MODEL_BYTES_MAX, TOKEN_CHARACTERS};
 use crate::schema::Schema;
-use crate::service::TOKEN_CHARACTERS;
+
+/// A provider, by its wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    /// OpenAI, and the many servers that are compatible with its chat completions.
+    #[default]
+    Openai,
+    /// Anthropic.
+    Anthropic,
+}
+
+impl Provider {
+    /// All providers.
+    pub const ALL: [Provider; 2] = [Provider::Openai, Provider::Anthropic];
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Provider::Openai => "openai",
+            Provider::Anthropic => "anthropic",
+        })
+    }
+}
+
+impl FromStr for Provider {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Provider::ALL
+            .into_iter()
+            .find(|provider| provider.to_string() == text);
+        known.ok_or_else(|| "write openai, for OpenAI and compatible servers, or anthropic".to_owned())
+    }
+}
 
 /// One request to a model. Either `prompt`, `messages` or `body` says what is asked.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

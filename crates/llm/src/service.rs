@@ -1,10 +1,10 @@
 //! A model service: chat completions and embeddings of OpenAI and compatible servers, and messages of Anthropic, within the
 //! limits of a [`Limiter`], with retries.
 
-mod answer;
+pub(crate) mod answer;
 mod error;
 pub mod limiter;
-mod parameters;
+pub(crate) mod parameters;
 mod pause;
 mod usage;
 
@@ -17,22 +17,22 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-pub(crate) use answer::Priced;
-pub use answer::{Answer, TokenUsage, parse_answer};
-use answer::{Completion, Embeddings};
+pub use answer::{Answer, Reply, TokenUsage, parse_answer};
+use answer::{Completion, Embeddings, Priced};
 pub use error::{DENIED, ServiceError};
 use error::{is_denial, reason};
 pub use limiter::Limiter;
 use limiter::{Permit, RateHeaders};
-pub use parameters::{AnswerForm, Parameters, TokensField};
-use parameters::{CHANGES_MAX, Learned};
+pub use parameters::ChatRequest;
+use parameters::{CHANGES_MAX, Learned, Parameters, TokensField};
 pub use usage::Usage;
 
-use crate::provider::{Provider, Reply, anthropic};
+pub use crate::limits::TOKEN_CHARACTERS;
+use crate::provider::{Provider, anthropic};
 use crate::request::Request;
 
 /// The default address of models.
-pub const BASE_URL_DEFAULT: &str = "https://api.openai.com/v1";
+pub const BASE_URL_DEFAULT: &str = Provider::Openai.base_url();
 
 /// Maximum bytes of one answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -51,9 +51,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The time limit of the first connection to the service.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Characters of one token, for estimates before the service has counted.
-pub const TOKEN_CHARACTERS: usize = 4;
 
 /// The address of a model.
 #[derive(Clone)]
@@ -124,21 +121,6 @@ pub fn key_from_environment(provider: Provider) -> Result<Option<String>, Servic
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-/// A request for a chat completion.
-#[derive(Debug, Clone, Copy)]
-pub struct ChatRequest<'a> {
-    /// The model's instructions.
-    pub instructions: &'a str,
-    /// The text to which the instructions apply.
-    pub text: &'a str,
-    /// The schema's name.
-    pub schema_name: &'a str,
-    /// The schema of the answer.
-    pub schema: &'a Value,
-    /// Maximum tokens of the answer; the service's own limit if `None`.
-    pub output_tokens_max: Option<u32>,
 }
 
 /// A service. Clones share one limiter.
@@ -324,7 +306,7 @@ impl Service {
             }
         };
         let dropped = match body {
-            Body::Request(request) => self.learned.now().dropped(request),
+            Body::Request(request) => dropped(self.learned.now(), request),
             _ => Vec::new(),
         };
         Ok(Asked { reply, dropped })
@@ -513,6 +495,22 @@ impl Service {
             }
         }
     }
+}
+
+/// The fields of a job's request that are not sent with these parameters.
+fn dropped(parameters: Parameters, request: &Request) -> Vec<&'static str> {
+    let has_no_limit = parameters.tokens == TokensField::None;
+    let fields = [
+        (
+            "temperature",
+            request.temperature.is_some() && !parameters.has_temperature,
+        ),
+        ("max_tokens", request.max_tokens.is_some() && has_no_limit),
+    ];
+    fields
+        .into_iter()
+        .filter_map(|(name, is_dropped)| is_dropped.then_some(name))
+        .collect()
 }
 
 /// Reads the body, if it does not exceed the limit.

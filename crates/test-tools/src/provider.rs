@@ -152,13 +152,6 @@ impl StandInProvider {
         self.state().words = Arc::new(words);
     }
 
-    /// Sets how long a batch takes, and which share of it is done then: with less than 1, it expires.
-    pub fn batches_take(&self, time: Duration, done_share: f64) {
-        let mut state = self.state();
-        state.batch_takes_s = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        state.done_share = done_share;
-    }
-
     /// Moves the clock.
     pub fn advance(&self, time: Duration) {
         advance(

@@ -15,8 +15,8 @@ use super::error::InputError;
 use super::format::Format;
 use super::lines::{EXCERPT_BYTES_MAX, Line, LineFinder};
 use super::parquet::REFUSED_ROW_MARK;
+use super::payloads::Payloads;
 use super::places::Places;
-use super::source::Payloads;
 use super::stream::Stream;
 
 /// The way to find the items of a stream.

@@ -13,6 +13,7 @@ use super::dialect::DialectArguments;
 use super::error::InputError;
 use super::format::Format;
 use super::opened::{Opened, open_file, open_stdin};
+use super::payloads::Payloads;
 use super::places::Places;
 
 /// The largest number of files in one input. It bounds the stored description of a run.
@@ -49,19 +50,6 @@ pub struct Input {
     python: OsString,
     /// Makes payloads of the items.
     pub(super) payloads: Option<Payloads>,
-}
-
-/// Makes the payload of a job of an item, both as JSON. An error is the problem of the item.
-#[derive(Clone)]
-pub struct Payloads(pub Arc<PayloadOf>);
-
-/// The function that makes payloads.
-pub type PayloadOf = dyn Fn(&str) -> Result<String, String> + Send + Sync;
-
-impl std::fmt::Debug for Payloads {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Payloads")
-    }
 }
 
 /// The default Python for Parquet files.

@@ -3,10 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Reply, instructions_with_schema};
+use super::instructions_with_schema;
 use crate::limits::MAX_TOKENS_DEFAULT;
 use crate::request::Request;
-use crate::service::{Answer, AnswerForm, Parameters, Priced, TokenUsage};
+use crate::service::answer::{Answer, Priced, Reply, TokenUsage};
+use crate::service::parameters::{AnswerForm, Parameters};
 
 /// The version of the interface, which each request names.
 pub const VERSION: &str = "2023-06-01";

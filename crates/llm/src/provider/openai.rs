@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::instructions_with_schema;
 use crate::request::Request;
-use crate::service::{AnswerForm, Parameters, TokensField};
+use crate::service::parameters::{AnswerForm, Parameters, TokensField};
 
 /// The body of a chat completion.
 pub fn body(request: &Request, parameters: Parameters) -> Value {

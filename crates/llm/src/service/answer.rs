@@ -4,8 +4,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::provider::Reply;
-
 /// Places in an answer at which JSON is looked for. Prose seldom has more braces before it.
 const JSON_BEGINNINGS_MAX: usize = 64;
 
@@ -105,6 +103,17 @@ impl Priced for Embeddings {
     fn usage(&self) -> TokenUsage {
         self.usage.into()
     }
+}
+
+/// The reply of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Its words, or its reason for giving none.
+    pub answer: Result<Answer, String>,
+    /// The tokens that are paid.
+    pub usage: TokenUsage,
+    /// The name of the model that replied, if the service says it.
+    pub model: Option<String>,
 }
 
 /// The words of a model.

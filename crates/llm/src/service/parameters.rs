@@ -4,8 +4,20 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::ChatRequest;
-use crate::request::Request;
+/// A request for a chat completion.
+#[derive(Debug, Clone, Copy)]
+pub struct ChatRequest<'a> {
+    /// The model's instructions.
+    pub instructions: &'a str,
+    /// The text to which the instructions apply.
+    pub text: &'a str,
+    /// The schema's name.
+    pub schema_name: &'a str,
+    /// The schema of the answer.
+    pub schema: &'a Value,
+    /// Maximum tokens of the answer; the service's own limit if `None`.
+    pub output_tokens_max: Option<u32>,
+}
 
 /// The way in which the form of an answer is requested. Not all services know the strictest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,24 +124,6 @@ impl Learned {
 }
 
 impl Parameters {
-    /// The fields of a job's request that are not sent to this service.
-    pub(super) fn dropped(self, request: &Request) -> Vec<&'static str> {
-        let fields = [
-            (
-                "temperature",
-                request.temperature.is_some() && !self.has_temperature,
-            ),
-            (
-                "max_tokens",
-                request.max_tokens.is_some() && self.tokens == TokensField::None,
-            ),
-        ];
-        fields
-            .into_iter()
-            .filter_map(|(name, is_dropped)| is_dropped.then_some(name))
-            .collect()
-    }
-
     /// Writes a request with these parameters.
     pub fn body(self, model: &str, request: &ChatRequest<'_>) -> Value {
         let instructions = match self.form {

@@ -116,9 +116,6 @@ pub(super) fn end(state: &mut State, place: usize, done: usize, end: End) {
     batch.done = done;
     batch.end = Some(end);
     batch.ended_s = now_s;
-    if batch.interface == Interface::OpenAi {
-        super::openai::write_files(state, place);
-    }
 }
 
 /// The places of the batches of an interface, the latest first, on one page: those after `after`, and whether there are more.

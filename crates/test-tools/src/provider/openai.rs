@@ -13,6 +13,13 @@ const REQUESTS_MAX: usize = 50_000;
 const FILE_BYTES_MAX: usize = 200 << 20;
 
 pub(super) fn answer(state: &mut State, call: &Call, path: &[&str]) -> Answer {
+    for place in 0..state.batches.len() {
+        let batch = &state.batches[place];
+        let has_files = batch.output_file.is_some() || batch.error_file.is_some();
+        if batch.interface == Interface::OpenAi && batch.end.is_some() && !has_files {
+            write_files(state, place);
+        }
+    }
     let answered = match (call.method.as_str(), path) {
         ("POST", ["chat", "completions"]) => call.json().and_then(|request| complete(state, &request)),
         ("POST", ["files"]) => upload(state, call),
@@ -27,6 +34,7 @@ pub(super) fn answer(state: &mut State, call: &Call, path: &[&str]) -> Answer {
             if state.batches[place].end.is_none() {
                 let half = state.batches[place].requests.len() / 2;
                 batch::end(state, place, half, End::Cancelled);
+                write_files(state, place);
             }
             Answer::json(200, &shown(state, place))
         }),
@@ -195,7 +203,7 @@ fn shown(state: &State, place: usize) -> Value {
 }
 
 /// Writes the files of a batch that has ended: the answers, and the requests that have none.
-pub(super) fn write_files(state: &mut State, place: usize) {
+fn write_files(state: &mut State, place: usize) {
     let (done, requests, end) = {
         let batch = &state.batches[place];
         (batch.done.clone(), batch.requests.clone(), batch.end)
