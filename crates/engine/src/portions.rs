@@ -48,16 +48,16 @@ impl Portions {
         check_change(&selection, &change)?;
         let is_meant = |state: &&JobState| filter.states.is_empty() || filter.states.contains(*state);
         let states: Vec<JobState> = change.states().iter().filter(is_meant).copied().collect();
-        let newest = if states.is_empty() {
-            Vec::new()
+        let last = if states.is_empty() {
+            None
         } else {
-            store.newest_jobs(&JobFilter::default(), 1).await?
+            store.newest_batch().await?
         };
         Ok(Portions {
             store,
             filter: JobFilter { states, ..filter },
             change,
-            last: newest.first().map(|newest| newest.job.batch),
+            last,
             after: None,
             found: VecDeque::new(),
         })

@@ -387,6 +387,10 @@ impl Store for FaultyStore {
         operate!(self.next_jobs(want))
     }
 
+    async fn newest_batch(&self) -> Result<Option<BatchId>, StoreError> {
+        operate!(self.newest_batch())
+    }
+
     async fn kind_counts(&self, no_steps: bool) -> Result<Vec<KindCounts>, StoreError> {
         operate!(self.kind_counts(no_steps))
     }

@@ -285,6 +285,8 @@ macro_rules! store_conformance {
             query::history [
                 ends_are_counted_by_kind,
                 ends_are_counted_by_hour_and_day,
+                ends_are_counted_in_reports_of_all_sizes,
+                totals_survive_deletions,
             ]
             submit::keys [
                 duplicates_are_skipped,

@@ -419,6 +419,10 @@ impl Store for PostgresStore {
         look!(self, |snapshot| claim::next::next_jobs(&snapshot, now, want))
     }
 
+    async fn newest_batch(&self) -> Result<Option<BatchId>, StoreError> {
+        look!(self, |snapshot| query::newest_batch(&snapshot))
+    }
+
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
         check_filter(filter)?;
         let now = self.database.now();

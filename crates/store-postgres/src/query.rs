@@ -15,7 +15,7 @@ mod piece;
 mod prerequisite;
 pub(crate) mod tag;
 
-pub(crate) use batches::{is_finished, outcomes, outcomes_of, payloads, run_batches, workers};
+pub(crate) use batches::{is_finished, newest_batch, outcomes, outcomes_of, payloads, run_batches, workers};
 pub(crate) use counts::{batch_summaries, counts, kind_counts, stats};
 pub(crate) use history::history;
 pub(crate) use job::{job, job_ids, jobs, rows_of};

@@ -4,6 +4,7 @@ pub(crate) mod pause;
 pub(crate) mod priority;
 pub(crate) mod prune;
 mod set_back;
+mod shrink;
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! Commits reports.
 
 pub(crate) mod compaction;
+pub(crate) mod totals;
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ use crate::failure::Result;
 use crate::graph::dependency::Ended;
 use crate::transaction::Transaction;
 
-/// For reports of at most this many jobs, the history reads the durations themselves, which are in the row before its
-/// long columns. That saves a row for each small report.
+/// For reports of at most this many jobs, the history reads the report itself, with its durations. That saves a row for each small
+/// report.
 pub(crate) const DURATIONS_READ_MAX: u32 = 16;
 
 /// Jobs that a report concerns and that are not its own.
@@ -324,7 +325,7 @@ impl Transaction<'_> {
     }
 
     /// Stores the end of positions. Does nothing without positions.
-    pub fn insert_report(&self, batch: BatchId, positions: &Positions, ending: &Ending) -> Result<()> {
+    pub fn insert_report(&mut self, batch: BatchId, positions: &Positions, ending: &Ending) -> Result<()> {
         let Some(first) = positions.first() else {
             return Ok(());
         };
@@ -332,9 +333,19 @@ impl Transaction<'_> {
         if let Some(durations) = &ending.durations
             && positions.len() > DURATIONS_READ_MAX
         {
+            let head = self.head(batch)?;
             self.execute(
-                "INSERT INTO report_durations (id, sum_us, buckets) VALUES (?1, ?2, ?3)",
-                params![id, durations.sum_us.cast_signed(), durations.buckets],
+                "INSERT INTO report_durations (id, lane_id, count, batch_count, finished_at, sum_us, buckets) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![
+                    id,
+                    head.lane_id,
+                    positions.len(),
+                    head.count,
+                    self.now.0,
+                    durations.sum_us.cast_signed(),
+                    durations.buckets
+                ],
             )?;
         }
         self.execute(

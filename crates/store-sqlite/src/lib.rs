@@ -389,6 +389,10 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn newest_batch(&self) -> Result<Option<BatchId>, StoreError> {
+        self.read(query::newest_batch).await
+    }
+
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
         check_filter(filter)?;
         let (now, filter) = (self.clock.now(), filter.clone());

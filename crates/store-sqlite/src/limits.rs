@@ -21,6 +21,22 @@ pub(crate) const PRUNED_BATCHES_PER_TRANSACTION: usize = 500;
 /// The maximum number of lanes without jobs that one transaction of a prune deletes, so that others do not wait for long.
 pub(crate) const DELETED_LANES_PER_TRANSACTION: u32 = 10_000;
 
+/// The maximum number of free pages that one transaction gives back, so that others do not wait for long: it moves as many pages.
+pub(crate) const VACUUMED_PAGES_PER_TRANSACTION: i64 = 500;
+
+/// The minimum number of free pages that stay after a prune for the next jobs: 4 MiB.
+pub(crate) const FREE_PAGES_KEPT_MIN: i64 = 1_024;
+
+/// One in this many pages of the file stays free after a prune, if there are so many: with a retention, as many jobs come as go.
+pub(crate) const FREE_PAGES_KEPT_SHARE: i64 = 8;
+
+/// The maximum number of batches that one transaction adds to the totals of their lanes, so that others do not wait for long: it
+/// reads a page or two of each.
+pub(crate) const TOTALLED_BATCHES_PER_TRANSACTION: u32 = 1_000;
+
+/// The maximum number of ranges of batches that one statement of a history or of a count gets.
+pub(crate) const GAPS_PER_STATEMENT: usize = 10_000;
+
 /// Pages of the write-ahead log after which the writer checkpoints it: 32 MB. A checkpoint syncs twice and delays
 /// others meanwhile, so it should be rare; a longer log would only take more space.
 pub(crate) const CHECKPOINT_PAGES: u32 = 8_000;

@@ -173,6 +173,11 @@ fn set_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> 
         .into());
     }
     connection.pragma_update(None, "synchronous", options.synchronous.pragma())?;
+    // Only for a file without pages: for others it would be a write at each opening, and change nothing.
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+    if pages == 0 {
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    }
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // The log is cut to this size after a checkpoint, if a long reader has let it grow.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;

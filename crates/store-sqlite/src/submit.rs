@@ -95,6 +95,7 @@ impl Transaction<'_> {
         })?;
         let head = BatchHead {
             lane_id,
+            count: payloads.count(),
             priority: i64::from(options.priority),
             submitted_at: self.now,
             run_at,

@@ -21,6 +21,8 @@ use crate::sums::{batch_columns, checked_payloads, damaged, in_batch};
 #[derive(Debug)]
 pub(crate) struct BatchHead {
     pub lane_id: i64,
+    /// Its jobs.
+    pub count: u32,
     pub priority: i64,
     pub submitted_at: Timestamp,
     /// When its first slice can be claimed.
@@ -218,18 +220,18 @@ impl Transaction<'_> {
         }
         let mut statement = self.connection.prepare_cached(if with_payloads {
             concat!(
-                "SELECT b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, ",
+                "SELECT b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, b.count, ",
                 batch_columns!(),
                 " FROM batch b WHERE b.id = ?1"
             )
         } else {
-            "SELECT lane_id, priority, submitted_at, run_at, options FROM batch WHERE id = ?1"
+            "SELECT lane_id, priority, submitted_at, run_at, options, count FROM batch WHERE id = ?1"
         })?;
         let mut rows = statement.query([batch.0])?;
         let found = in_batch(batch, "batch", rows.next().map_err(Failure::from))?;
         let row = found.ok_or_else(|| missing(batch))?;
         let payloads = if with_payloads {
-            Some(checked_payloads(batch, row, 5)?)
+            Some(checked_payloads(batch, row, 6)?)
         } else {
             None
         };
@@ -268,10 +270,11 @@ pub(crate) fn read_options(row: &rusqlite::Row<'_>, column: usize) -> Result<Bat
     }
 }
 
-/// Reads a row that begins with lane, priority, submission, moment and options.
+/// Reads a row that begins with lane, priority, submission, moment, options and count.
 fn read_head(row: &rusqlite::Row<'_>) -> Result<BatchHead> {
     Ok(BatchHead {
         lane_id: row.get(0)?,
+        count: row.get(5)?,
         priority: row.get(1)?,
         submitted_at: Timestamp(row.get(2)?),
         run_at: Timestamp(row.get(3)?),

@@ -198,6 +198,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// begin with another one, because each handle serves them in turn.
     async fn next_jobs(&self, want: &Want) -> Result<Vec<JobRow>, StoreError>;
 
+    /// The batch with the highest id, if there is one. Costs a seek.
+    async fn newest_batch(&self) -> Result<Option<BatchId>, StoreError>;
+
     /// The number of matching jobs, by state.
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError>;
 

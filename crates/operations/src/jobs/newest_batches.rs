@@ -9,28 +9,29 @@ use crate::limits::BATCH_IDS_LOOKED_AT_MAX;
 /// match most filters. Each later query has twice as many as the one before.
 const WINDOW_IDS_MAX: i64 = 4_000;
 
-/// The number of batches in one step towards the newest batch.
+/// The number of batches in one step towards the newest matching batch.
 const STEP_BATCHES: u32 = 16;
 
-/// The newest matching batch, or 0 without one. The store lists ids in ascending order. Growing and then shrinking
-/// steps find the last one in a few dozen short queries.
+/// The newest matching batch, or 0 without one. The store lists ids in ascending order. Growing steps down from the newest batch of
+/// all, and then shrinking ones, find it: two short queries where one of the last batches matches.
 pub async fn newest(store: &dyn Store, filter: &JobFilter) -> Result<i64, StoreError> {
     let after = async |id: i64| -> Result<Option<i64>, StoreError> {
         let found = store.job_ids(filter, Some(BatchId(id)), STEP_BATCHES).await?;
         Ok(found.last().map(|jobs| jobs.batch.0))
     };
-    let Some(mut known) = after(0).await? else {
+    let Some(BatchId(mut empty_after)) = store.newest_batch().await? else {
         return Ok(0);
     };
     let mut step = i64::from(STEP_BATCHES);
-    let mut empty_after = loop {
-        match after(known.saturating_add(step)).await? {
-            Some(found) => known = found,
-            None => break known.saturating_add(step),
+    let mut known = loop {
+        let from = (empty_after - step).max(0);
+        match after(from).await? {
+            Some(found) => break found,
+            None if from == 0 => return Ok(0),
+            None => (empty_after, step) = (from, step.saturating_mul(2)),
         }
-        assert!(known > 0, "batches have positive ids");
-        step = step.saturating_mul(2);
     };
+    assert!(known > 0, "batches have positive ids");
     while known < empty_after {
         let middle = known + (empty_after - known) / 2;
         match after(middle).await? {

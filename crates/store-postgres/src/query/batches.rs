@@ -57,6 +57,15 @@ pub(crate) async fn workers(snapshot: &Snapshot) -> Result<Vec<WorkerRow>> {
         .collect()
 }
 
+/// The batch with the highest id.
+pub(crate) async fn newest_batch(snapshot: &Snapshot) -> Result<Option<BatchId>> {
+    let row = snapshot
+        .query_opt("SELECT max(id) FROM gristmill.batch", &[])
+        .await?;
+    let id: Option<i64> = row.map(|row| row.try_get(0)).transpose()?.flatten();
+    Ok(id.map(BatchId))
+}
+
 /// The payloads of a batch as they were submitted.
 pub(crate) async fn payloads(snapshot: &Snapshot, batch: BatchId) -> Result<Option<PackedArray>> {
     let rows = snapshot

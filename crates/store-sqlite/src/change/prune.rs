@@ -131,6 +131,7 @@ impl Transaction<'_> {
                 [lane],
                 |row| row.get(0),
             )?;
+            self.execute("DELETE FROM lane_total WHERE lane_id = ?1", [lane])?;
             gone.push((queue, kind, ended));
             self.memory.ranks.remove(lane);
         }
@@ -190,6 +191,7 @@ impl Transaction<'_> {
         self.delete_tags(batch)?;
         self.execute("DELETE FROM keyed WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM debounced WHERE batch_id = ?1", [batch.0])?;
+        self.subtract_from_totals(batch)?;
         self.execute("DELETE FROM batch WHERE id = ?1", [batch.0])?;
         self.execute(
             "UPDATE sequence SET next_value = ?1 + 1 WHERE name = 'batch' AND next_value <= ?1",
@@ -234,6 +236,7 @@ impl SqliteStore {
             let Some((last, _)) = batches.last() else {
                 if !options.dry_run {
                     self.delete_empty_lanes().await?;
+                    self.shrink_or_warn().await;
                 }
                 return Ok(total);
             };

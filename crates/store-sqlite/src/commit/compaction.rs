@@ -139,8 +139,9 @@ impl Transaction<'_> {
         )?;
         // For the mean of a kind; the parts have the buckets.
         self.execute(
-            "INSERT INTO report_durations (id, sum_us, buckets) VALUES (?1, ?2, '')",
-            params![id, merged.sum_us],
+            "INSERT INTO report_durations (id, lane_id, count, batch_count, finished_at, sum_us, buckets) \
+             SELECT ?1, lane_id, 0, count, ?2, ?3, '' FROM batch WHERE id = ?4",
+            params![id, merged.finished_at, merged.sum_us, batch.0],
         )?;
         Ok(ids.len() as u64 - 1)
     }
@@ -155,6 +156,7 @@ impl SqliteStore {
                 .read(move |connection| candidates(connection, after, reports_max))
                 .await?;
             let Some(last) = batches.last() else {
+                self.total_in_portions().await?;
                 return Ok(total);
             };
             after = *last;

@@ -84,6 +84,13 @@ pub(crate) fn run_batches(
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+/// The batch with the highest id.
+pub(crate) fn newest_batch(connection: &Connection) -> Result<Option<BatchId>> {
+    let mut statement = connection.prepare_cached("SELECT max(id) FROM batch")?;
+    let id: Option<i64> = statement.query_row([], |row| row.get(0))?;
+    Ok(id.map(BatchId))
+}
+
 fn job_count(connection: &Connection, batch: BatchId) -> Result<Option<u32>> {
     let mut statement = connection.prepare_cached("SELECT count FROM batch WHERE id = ?1")?;
     Ok(statement.query_row([batch.0], |row| row.get(0)).optional()?)

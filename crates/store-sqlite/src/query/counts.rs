@@ -1,7 +1,8 @@
 //! Totals.
 //!
 //! Every job of a batch is in a slice, in a lease, in a report or in `blocked`. So the number of completed jobs is that
-//! of the batches minus all others. The reports of successes, which are by far the most pages, are not read.
+//! of the batches minus all others. The reports of successes, which are by far the most pages, are not read, and of the batches
+//! only the latest, which are not in the totals of their lanes yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +17,11 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use crate::columns::{POSITION_BITS, read_state};
 use crate::failure::{Failure, Result};
 use crate::query::filter::BatchConditions;
+use crate::query::gaps::{Gaps, REPORTS_IN_GAPS};
 use crate::query::job::matching;
 use crate::query::piece::pieces;
 use crate::query::tag::narrowed;
+use crate::query::totals::first_not_totalled;
 use crate::worker::hops::hops_of;
 
 /// Counts by the number of a lane.
@@ -110,33 +113,50 @@ fn counts_by_lane(
         add(state, slices, &now_and_conditions)?;
     }
     let batches = if filter.states.is_empty() || filter.states.contains(&JobState::Completed) {
-        add_completed(connection, &conditions, &mut by_lane)?
+        add_completed(connection, filter, &conditions, &mut by_lane)?
     } else {
         0
     };
     Ok((by_lane, batches))
 }
 
-/// Adds the completed jobs of each lane, once all others are known. Returns the number of matching batches: a walk through all
-/// batches is the longest part of the answer, so there is one for both.
+/// Adds the completed jobs of each lane, once all others are known. Returns the number of matching batches.
 fn add_completed(
     connection: &Connection,
+    filter: &JobFilter,
     conditions: &BatchConditions,
     by_lane: &mut CountsByLane,
 ) -> Result<u64> {
-    // SQLite leaves out a LEFT JOIN to a lane that no condition names.
-    let sql = format!(
-        "SELECT b.lane_id, b.count FROM batch b LEFT JOIN lane l ON l.id = b.lane_id WHERE {}",
-        conditions.sql
-    );
-    let mut statement = connection.prepare_cached(&sql)?;
-    let mut rows = statement.query(params_from_iter(&conditions.params))?;
     let mut jobs_by_lane: BTreeMap<i64, u64> = BTreeMap::new();
     let mut batches = 0;
-    while let Some(row) = rows.next()? {
-        batches += 1;
-        *jobs_by_lane.entry(row.get(0)?).or_default() += row.get::<_, i64>(1)?.unsigned_abs();
+    let mut add = |sql: &str, params: &[Value]| -> Result<()> {
+        let mut statement = connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params_from_iter(params))?;
+        while let Some(row) = rows.next()? {
+            *jobs_by_lane.entry(row.get(0)?).or_default() += row.get::<_, i64>(1)?.unsigned_abs();
+            batches += row.get::<_, i64>(2)?.unsigned_abs();
+        }
+        Ok(())
+    };
+    // The batches that are in the totals of their lanes are not read, unless the filter tells batches of a lane apart.
+    let mut first = i64::MIN;
+    if !filter.names_batches() && !filter.no_steps {
+        first = first_not_totalled(connection)?;
+        let sql = format!(
+            "SELECT t.lane_id, t.jobs, t.batches FROM lane_total t LEFT JOIN lane l ON l.id = t.lane_id WHERE {}",
+            conditions.sql
+        );
+        add(&sql, &conditions.params)?;
     }
+    // SQLite leaves out a LEFT JOIN to a lane that no condition names.
+    let sql = format!(
+        "SELECT b.lane_id, b.count, 1 FROM batch b LEFT JOIN lane l ON l.id = b.lane_id WHERE {} AND b.id >= ?",
+        conditions.sql
+    );
+    add(
+        &sql,
+        &[conditions.params.as_slice(), &[Value::from(first)]].concat(),
+    )?;
     for (lane, jobs) in jobs_by_lane {
         let counts = by_lane.entry(lane).or_default();
         let others = counts.total();
@@ -223,6 +243,31 @@ fn kinds_and_batches(
     Ok((kinds, batches))
 }
 
+/// The number of reports. Of batches whose reports all have a row with their durations, these rows are counted.
+fn reports(connection: &Connection) -> Result<u64> {
+    let mut gaps = Gaps::default();
+    let mut reports = 0;
+    let count = format!("SELECT count(*) FROM {REPORTS_IN_GAPS}");
+    let mut count_in = |ranges: &str| -> Result<()> {
+        let mut statement = connection.prepare_cached(&count)?;
+        reports += statement
+            .query_row([ranges], |row| row.get::<_, i64>(0))?
+            .unsigned_abs();
+        Ok(())
+    };
+    let mut statement =
+        connection.prepare_cached("SELECT id, count, batch_count FROM report_durations ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        if let Some(ranges) = gaps.pass(row.get(0)?, row.get(1)?, row.get(2)?) {
+            count_in(&ranges)?;
+        }
+    }
+    let (ranges, covering) = gaps.end();
+    count_in(&ranges)?;
+    Ok(reports + covering)
+}
+
 /// The totals of the store.
 pub(crate) fn stats(connection: &Connection, now: Timestamp) -> Result<StoreStats> {
     let number = |sql: &str| -> Result<u64> {
@@ -237,7 +282,7 @@ pub(crate) fn stats(connection: &Connection, now: Timestamp) -> Result<StoreStat
         batches,
         slices: number("SELECT count(*) FROM slice")?,
         leases: number("SELECT count(DISTINCT lease_id) FROM held")?,
-        reports: number("SELECT count(*) FROM report")?,
+        reports: reports(connection)?,
         failures: number("SELECT count(*) FROM failure")?,
         size_bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
         tables: Vec::new(),

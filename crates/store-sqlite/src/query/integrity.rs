@@ -13,6 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::labels::{keys_of, tags_of_batch};
 use crate::query::batches::{failures, payloads, report_ids};
 use crate::query::piece::{TABLES, pieces_in};
+use crate::query::totals::wrong_totals;
 use crate::submit::lanes::read_lane;
 use crate::sums::{CheckedReport, REPORT_COLUMNS, in_batch};
 use crate::transaction::read_options;
@@ -35,7 +36,7 @@ const STRAYS: [(&str, &str); 13] = [
 ];
 
 /// Rows that point at another missing row: a table, the fault, and the batches of some.
-const POINTERS: [(&str, &str, &str); 3] = [
+const POINTERS: [(&str, &str, &str); 4] = [
     (
         "held",
         "a lease is held by a worker that is not registered",
@@ -50,6 +51,13 @@ const POINTERS: [(&str, &str, &str); 3] = [
         "batch",
         "its run does not exist",
         "SELECT id FROM batch b WHERE run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM run WHERE id = b.run_id)",
+    ),
+    (
+        "report_durations",
+        "its durations are not those of its report, so that histories are wrong",
+        "SELECT d.id >> 14 FROM report_durations d LEFT JOIN report r ON r.id = d.id LEFT JOIN batch b ON b.id = d.id >> 14 \
+         WHERE r.id IS NULL OR r.state <> 'completed' OR b.id IS NULL OR d.lane_id <> b.lane_id OR d.batch_count <> b.count \
+         OR d.finished_at <> r.finished_at OR d.count <> iif(r.parts IS NULL, r.count, 0)",
     ),
 ];
 
@@ -252,6 +260,13 @@ fn check_rest(connection: &Connection) -> Result<CheckPage> {
             "the names of lane {lane} have changed since they were stored; no jobs are claimed from it"
         );
         page.findings.push(Finding::beside("lane", what));
+    }
+    let totals = wrong_totals(connection);
+    for lane in found(&mut page, "lane_total", totals)?.into_iter().flatten() {
+        let what = format!(
+            "the totals of lane {lane} are not those of its batches; its completed jobs are counted wrong"
+        );
+        page.findings.push(Finding::beside("lane_total", what));
     }
     let cached = damaged_values(connection);
     if let Some(damaged) = found(&mut page, "cached", cached)?.filter(|damaged| *damaged > 0) {

@@ -37,6 +37,14 @@ CREATE TABLE batch (
 ) STRICT;
 CREATE INDEX batch_run ON batch (run_id, id) WHERE run_id IS NOT NULL;
 
+-- The batches of each lane with ids below `totalled` in `sequence`, and their jobs. Housekeeping adds new batches, so a submit writes
+-- nothing here; the deletion of a batch subtracts it.
+CREATE TABLE lane_total (
+    lane_id INTEGER PRIMARY KEY,
+    batches INTEGER NOT NULL,
+    jobs    INTEGER NOT NULL
+) STRICT;
+
 -- Claimable positions, in the order of claims.
 CREATE TABLE slice (
     lane_id        INTEGER NOT NULL,
@@ -99,12 +107,13 @@ CREATE INDEX blocked_paused ON blocked (paused_until) WHERE paused_until IS NOT 
 
 -- The lowest ids that were never given. A process takes lease ids in blocks, and gives those without writing; of batch ids, only those
 -- of deleted batches are written down. A change of a control raises the version of the controls, and a deletion of lanes the number of
--- those: by that, processes that know lanes from before learn that some are gone.
+-- those: by that, processes that know lanes from before learn that some are gone. `totalled` is the lowest id of a batch that is not
+-- in lane_total.
 CREATE TABLE sequence (
     name       TEXT PRIMARY KEY,
     next_value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO sequence VALUES ('lease', 1), ('batch', 1), ('control_version', 0), ('lanes_deleted', 0);
+INSERT INTO sequence VALUES ('lease', 1), ('batch', 1), ('control_version', 0), ('lanes_deleted', 0), ('totalled', 0);
 
 -- --- outcomes ---
 
@@ -132,12 +141,16 @@ CREATE TABLE report (
 -- Successes, which are nearly all, cost nothing here.
 CREATE INDEX report_unsuccessful ON report (state, id) WHERE state <> 'completed';
 
--- How long the jobs of a report took, for histories of thousands of reports. A table of its own: a column behind the values of a
--- report is read by way of all of them.
+-- How long the jobs of a report took, for histories of thousands of reports. A table of its own: a row of a report or of a batch fills
+-- a page, and a page here has dozens of rows. Batches of which all reports are here are not read at all (`query/gaps.rs`).
 CREATE TABLE report_durations (
-    id      INTEGER PRIMARY KEY, -- the report's
-    sum_us  INTEGER NOT NULL,    -- of all its jobs together, in microseconds
-    buckets TEXT NOT NULL        -- how many jobs took how long: bucket:count, with spaces between
+    id          INTEGER PRIMARY KEY, -- the report's
+    lane_id     INTEGER NOT NULL,
+    count       INTEGER NOT NULL,    -- its jobs; 0 for a compacted report, whose parts have the numbers
+    batch_count INTEGER NOT NULL,    -- jobs of its batch
+    finished_at INTEGER NOT NULL,
+    sum_us      INTEGER NOT NULL,    -- of all its jobs together, in microseconds
+    buckets     TEXT NOT NULL        -- how many jobs took how long: bucket:count, with spaces between
 ) STRICT;
 
 -- A failed attempt. A job that was rejected before any lease has the lease 0. A job may fail more than once under a lease: a retry

@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use gristmill_model::SystemClock;
-use gristmill_store::{CheckPlace, JobFilter, Store, StoreError};
+use gristmill_model::{NewBatch, PackedBuilder, SystemClock, Timestamp};
+use gristmill_store::{CheckPlace, JobFilter, PruneOptions, Store, StoreError};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{Access, SqliteOptions, SqliteStore};
 
@@ -214,4 +214,58 @@ async fn a_check_finds_that_the_log_is_missing() {
         "{found:?}"
     );
     assert_eq!(jobs_in(&reader).await.unwrap(), 2);
+}
+
+/// After a prune, the file gives its free pages back while the store is open, except for some that the next jobs need.
+#[tokio::test]
+async fn a_pruned_file_shrinks_while_it_is_open() {
+    const BATCHES: u32 = 60;
+    const PAYLOAD_BYTES: usize = 200_000;
+    const KEPT_BYTES: u64 = 4 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.db");
+    let options = SqliteOptions {
+        // The file is cut by a checkpoint, and the last portions write few pages.
+        checkpoint_pages: 1,
+        ..SqliteOptions::new(Arc::new(SystemClock), 1)
+    };
+    let store = SqliteStore::open(&file, options).unwrap();
+    let worker = worker(&store).await;
+    let mut payloads = PackedBuilder::new();
+    payloads
+        .push(&format!("\"{}\"", "x".repeat(PAYLOAD_BYTES)))
+        .unwrap();
+    let payloads = payloads.finish();
+    let mut kept = None;
+    for _ in 0..BATCHES {
+        let large = NewBatch {
+            payloads: payloads.clone(),
+            ..batch(1)
+        };
+        kept = Some(submit(&store, large).await);
+        let slice = only(claim(&store, worker, 1).await);
+        exchange(&store, worker, vec![completed(&slice)], None).await;
+    }
+    let bytes = || std::fs::metadata(&file).unwrap().len();
+    // Each value is its payload, so both are stored.
+    let before = bytes();
+    assert!(before > 2 * u64::from(BATCHES) * PAYLOAD_BYTES as u64, "{before}");
+    let options = PruneOptions {
+        finished_before: Timestamp(i64::MAX),
+        keep_batches: 1,
+        dead_too: true,
+        dry_run: false,
+    };
+    assert_eq!(
+        store.prune(options).await.unwrap().batches,
+        u64::from(BATCHES) - 1
+    );
+    let after = bytes();
+    let left = 2 * PAYLOAD_BYTES as u64 + KEPT_BYTES + (1 << 20);
+    assert!(after < left, "{before} bytes became {after}");
+    no_damage(&store).await;
+    let payloads = store.payloads(kept.unwrap()).await.unwrap().unwrap();
+    assert_eq!(payloads.as_str().len(), PAYLOAD_BYTES + 4);
+    store.close().await.unwrap();
+    no_damage(&open(&file)).await;
 }

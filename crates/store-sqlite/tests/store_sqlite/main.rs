@@ -9,5 +9,6 @@ mod faults;
 mod files;
 mod foreign_connection;
 mod layout;
+mod totals;
 mod view;
 mod wake;
