@@ -56,6 +56,8 @@ pub(crate) struct Writer {
     pub operation: i64,
     /// The last batch that it stored by a lone submit.
     pub lone_batch: i64,
+    /// The number of its lone submits.
+    lone_submits: i64,
 }
 
 /// The key by which a lost COMMIT is looked up.
@@ -93,8 +95,9 @@ impl Writer {
         }
     }
 
-    /// The mark of a lone submit.
-    pub fn lone_mark(&self) -> Mark {
+    /// The mark of the next lone submit.
+    pub fn lone_mark(&mut self) -> Mark {
+        self.lone_submits += 1;
         Mark {
             writer: self.id.clone(),
             expected: Expected::BatchAfter(self.lone_batch),
@@ -132,12 +135,17 @@ impl managed::Manager for Manager {
 
     async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> RecycleResult<Failure> {
         if connection.client.is_closed() || connection.is_amid {
-            Err(RecycleError::message(
+            return Err(RecycleError::message(
                 "the connection is closed, or in the middle of something",
-            ))
-        } else {
-            Ok(())
+            ));
         }
+        let writer = connection.writer.as_ref().filter(|_| connection.lent.is_none());
+        if writer
+            .is_some_and(|writer| writer.operation + writer.lone_submits >= limits::WRITER_ROW_OPERATIONS_MAX)
+        {
+            connection.become_writer(&self.address, self.waits).await?;
+        }
+        Ok(())
     }
 }
 
@@ -188,20 +196,22 @@ impl Manager {
 }
 
 impl Connection {
-    /// Makes this connection a writer. Deletes old rows of writers whose processes could not delete them.
+    /// Makes this connection a writer, or gives a writer that is in the middle of nothing another row. Deletes its last row, and old
+    /// rows of writers whose processes could not delete them.
     async fn become_writer(&mut self, address: &Address, waits: Waits) -> Result<()> {
         let is_lent = self.lent.is_some();
         if !is_lent {
             self.command(&session::settings(Role::Write, waits)).await?;
         }
         let name = address.application_name(Some("%"));
+        let last = self.writer.take().map(|writer| writer.id.to_string());
         let rows = self
             .rows(
-                "WITH old AS (DELETE FROM gristmill.writer WHERE id IN (SELECT id FROM gristmill.writer \
+                "WITH old AS (DELETE FROM gristmill.writer WHERE id = $3 OR id IN (SELECT id FROM gristmill.writer \
                      WHERE at < now() - interval '1 day' FOR UPDATE SKIP LOCKED)) \
                  INSERT INTO gristmill.writer (id, operation) VALUES (gen_random_uuid(), 0) \
                  RETURNING id, set_config('application_name', replace($1, '%', id), $2)",
-                &[&name, &is_lent],
+                &[&name, &is_lent, &last],
             )
             .await?;
         let row = rows
@@ -213,6 +223,7 @@ impl Connection {
             id: id.into(),
             operation: 0,
             lone_batch: 0,
+            lone_submits: 0,
         });
         Ok(())
     }

@@ -10,6 +10,7 @@ mod flows;
 mod forgotten_lanes;
 mod keys;
 mod locks;
+mod old_snapshot;
 mod open;
 mod pooler;
 mod read_only;
