@@ -13,7 +13,7 @@ from harness.build import BENCH
 from harness.contenders import Bench, Sample, items_file
 from harness.tables import grid
 
-from .server import Postgres, cpu_seconds_of_tree
+from .server import PROGRAMS, Postgres, cpu_seconds_of_tree
 
 PATIENCE_SECONDS = 600
 # A table with a row a job, as careful queues have it: an index holds only the jobs that are ready.
@@ -101,6 +101,36 @@ def deep(bench, jobs, shallow_jobs):
         ),
     ]
     return sample
+
+
+def old_snapshot(bench, jobs):
+    """Drains jobs while somebody holds a snapshot from before, so that vacuum removes nothing, and then measures the latency of an
+    idle worker."""
+    url = bench.postgres.new_database()
+    drain = lambda: drive(bench, "gristmill", "drain", jobs, 0, url, batch_jobs=100).figures["per_second"]
+    without = drain()
+    with held_snapshot(bench, url):
+        share = drain() / without
+        dead = sum(int(cells[-1].replace(",", "")) for cells in sizes(bench, "gristmill")) / jobs * 1e6
+        sample = drive(bench, "gristmill", "latency", 500, 20, url, rate_per_second=50)
+    sample.figures.update(share=share, dead=dead)
+    return sample
+
+
+@contextmanager
+def held_snapshot(bench, url):
+    """A client that keeps a snapshot of the database."""
+    command = [str(PROGRAMS / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", url]
+    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        client.stdin.write("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM gristmill.slice;\n")
+        client.stdin.flush()
+        if not client.stdout.readline().strip():
+            raise RuntimeError("psql took no snapshot")
+        yield
+    finally:
+        client.stdin.close()
+        client.wait(10)
 
 
 def claim_rows(bench, jobs, shallow_jobs):

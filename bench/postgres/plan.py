@@ -2,7 +2,7 @@
 
 from harness.plan import OURS, Figure, Measurement
 
-from .contenders import agent_drain, deep, drive
+from .contenders import agent_drain, deep, drive, old_snapshot
 
 PEERS = ("pgmq", "graphile-worker", "River", "PgQueuer", "pg-boss")
 DRIVERS = ("driver", "peers")
@@ -22,6 +22,7 @@ def plan(bench):
         _latency(bench),
         _exchange(bench),
         _deep(bench),
+        _old_snapshot(bench),
     ]
 
 
@@ -124,5 +125,21 @@ def _deep(bench):
         needs=("driver",),
         figures=(Figure("postgres-deep", title, "slowdown", "times", 1.1, more_is_better=False),),
         contenders={OURS: lambda: deep(bench, jobs, shallow)},
+        runs_max=1,
+    )
+
+
+def _old_snapshot(bench):
+    jobs = bench.scaled(1_000_000)
+    title = f"{jobs:,} jobs in batches of 100 under an old snapshot"
+    return Measurement(
+        id="old-snapshot",
+        needs=("driver",),
+        figures=(
+            Figure("postgres-old-p99", f"{title}, then submit to handler start: p99", "p99_ms", "ms", 10, more_is_better=False),
+            Figure("postgres-old-rate", f"{title}: share of the rate without", "share", "", 0.95),
+            Figure("postgres-old-dead", f"{title}: dead rows a million", "dead", "", 500, more_is_better=False),
+        ),
+        contenders={OURS: lambda: old_snapshot(bench, jobs)},
         runs_max=1,
     )

@@ -30,7 +30,7 @@ def plan(bench):
         _failures(bench, "failures-permanent", 1, 100_000, 4_000, "permanent failures"),
         _failures(bench, "failures-retried", 3, 50_000, 2_000, "3 attempts into death"),
         _history(bench, 5_000, 1),
-        _history(bench, 5_000_000, 20),
+        _history(bench, 5_000_000, 5),
         _tag_ids(bench),
         _groups(bench, "groups", "batches of 1,000", 1_000, 400_000),
         _groups(bench, "groups-small", "batches of 10", 10, 100_000),
