@@ -57,8 +57,11 @@ pub(crate) fn history(connection: &Connection, filter: &HistoryFilter) -> Result
     Ok(history.into_rows())
 }
 
+/// Queues and kinds of lanes by the lanes' ids.
+type Lanes = HashMap<i64, (Arc<str>, Arc<str>)>;
+
 /// The queue and kind of each lane that the filter allows.
-fn lanes(connection: &Connection, filter: &HistoryFilter) -> Result<HashMap<i64, (Arc<str>, Arc<str>)>> {
+fn lanes(connection: &Connection, filter: &HistoryFilter) -> Result<Lanes> {
     let mut statement = connection.prepare_cached(
         "SELECT id, queue, kind FROM lane WHERE (?1 IS NULL OR kind = ?1) AND (?2 IS NULL OR queue = ?2)",
     )?;
