@@ -112,8 +112,13 @@ export interface ResultLine {
   error?: JobErrorDescription;
 }
 
-/** Whether a store refuses an answer, because the results of the batches are too many bytes for one. @internal */
-export const isTooLarge = (error: unknown): boolean => error instanceof StoreError && error.message.includes('name fewer batches');
+/** An answer has more bytes than its request takes. @internal */
+export class AnswerTooLarge extends StoreError {}
+
+/** Whether the results of the batches are too many bytes for one answer. @internal */
+export const isTooLarge = (error: unknown): boolean => (
+  error instanceof AnswerTooLarge || (error instanceof StoreError && error.message.includes('name fewer batches'))
+);
 
 /** The longest wait of one call of a store. Milliseconds. @internal */
 export const WAIT_MS_MAX = 1_000;

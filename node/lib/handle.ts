@@ -4,12 +4,13 @@ import type { Backend, Ended, ResultLine, Submitted } from './backend.js';
 import { WAIT_MS_MAX, isTooLarge } from './backend.js';
 import { JobFailed, NotFound, ResultTimeout, type Span, StoreError, TIMER_MS_MAX, milliseconds } from './errors.js';
 import type { ForkedFlow, JobDetails } from './operations.js';
+import { PORTION_JOBS_MAX, Portions } from './portions.js';
 import { decode } from './values/decode.js';
 import type { BigInts } from './values/encode.js';
 
 /** How to wait for a result. */
 export interface WaitOptions {
-  /** How long; without a limit by default. */
+  /** How long the jobs may take to end; without a limit by default. */
   timeout?: Span;
   /** Gives the wait up. The job goes on. */
   signal?: AbortSignal;
@@ -43,8 +44,8 @@ type Turn<T> = (waitMs: number, signal: AbortSignal) => Promise<T | null>;
 
 /** Waits in turns that are short enough for a process to end soon after the wait was given up. */
 async function waiting<T>(options: WaitOptions, what: string, turn: Turn<T>): Promise<T> {
-  const limitMs = options.timeout === undefined ? Infinity : milliseconds(options.timeout, '`timeout`');
-  const untilMs = performance.now() + limitMs;
+  const untilMs = endOf(options);
+  const limitMs = untilMs - performance.now();
   const { signal } = options;
   signal?.throwIfAborted();
   const ending = new AbortController();
@@ -73,6 +74,11 @@ async function waiting<T>(options: WaitOptions, what: string, turn: Turn<T>): Pr
     clearTimeout(timer);
     signal?.removeEventListener('abort', giveUp);
   }
+}
+
+/** The time at which a wait that begins now ends. */
+function endOf({ timeout }: WaitOptions): number {
+  return timeout === undefined ? Infinity : performance.now() + milliseconds(timeout, '`timeout`');
 }
 
 /** The options of a wait that ends at this time. */
@@ -205,7 +211,7 @@ export class Handles<R = unknown> implements Iterable<Handle<R>> {
   /** Waits for the end of all jobs, and returns their results in order. Throws the `JobFailed` of the first that failed. */
   async results(options: WaitOptions = {}): Promise<R[]> {
     const results: R[] = [];
-    const untilMs = options.timeout === undefined ? Infinity : performance.now() + milliseconds(options.timeout, '`timeout`');
+    const untilMs = endOf(options);
     for (const part of this.parts) {
       for (const value of await this.resultsOf(part, within(options, untilMs))) results.push(value as R);
     }
@@ -214,11 +220,13 @@ export class Handles<R = unknown> implements Iterable<Handle<R>> {
 
   private async resultsOf({ batch, first, count }: Part, options: WaitOptions): Promise<unknown[]> {
     // The batch of a single job may have jobs of others.
-    if (count === 1) return this.resultsOneByOne(batch, first, count, options);
+    if (count === 1) return [await new Handle(this.owner, `${batch}:${first}`, this.convert).result(options)];
     const backend = await this.owner.backend();
+    const what = `jobs of batch ${batch} have`;
+    const untilMs = endOf(options);
     let lines: ResultLine[];
     try {
-      lines = await waiting(options, `jobs of batch ${batch} have`, async (waitMs, signal) => {
+      lines = await waiting(options, what, async (waitMs, signal) => {
         const request = JSON.stringify({ batches: String(batch), wait_ms: Math.ceil(waitMs) });
         const answer = await backend.ask('results', '', request, signal);
         const lines = (decode(answer, 'results', this.owner.bigints) as ResultLine[]).filter(({ job }) => {
@@ -229,22 +237,24 @@ export class Handles<R = unknown> implements Iterable<Handle<R>> {
       });
     } catch (error) {
       if (!isTooLarge(error)) throw error;
-      return this.resultsOneByOne(batch, first, count, options);
+      lines = [];
+      const portions = new Portions(backend, batch, this.owner.bigints, count);
+      while (lines.length < count) {
+        const jobs = Math.min(PORTION_JOBS_MAX, count - lines.length);
+        const left = Array.from({ length: jobs }, (_, index) => first + lines.length + index);
+        // The time is for the jobs to end: those that have are read when it is over, too.
+        const whole = await waiting(within(options, untilMs), what, async (waitMs, signal) => {
+          const { lines: found, asked } = await portions.read(left, waitMs, signal);
+          // A portion is of use where it is whole: so the order is that of the jobs.
+          return found.length < asked ? null : found;
+        });
+        for (const line of whole) lines.push(line);
+      }
     }
     const failed = lines.find((line) => line.state !== 'completed');
     if (failed !== undefined) throw new JobFailed(failed.job, failed.state, failed.error ?? null);
     const values = lines.map((line) => line.value);
     return this.convert === null ? values : Promise.all(values.map(this.convert));
-  }
-
-  private async resultsOneByOne(batch: number, first: number, count: number, options: WaitOptions): Promise<unknown[]> {
-    const values: unknown[] = [];
-    const untilMs = options.timeout === undefined ? Infinity : performance.now() + milliseconds(options.timeout, '`timeout`');
-    for (let position = first; position < first + count; position++) {
-      const handle = new Handle(this.owner, `${batch}:${position}`, this.convert);
-      values.push(await handle.result(within(options, untilMs)));
-    }
-    return values;
   }
 
   /** Cancels the jobs that have not ended; how many that were. */

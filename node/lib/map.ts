@@ -2,6 +2,7 @@
 
 import { type Backend, type ResultLine, type Submitted, isTooLarge } from './backend.js';
 import { InvalidValue, JobFailed, WorkerError } from './errors.js';
+import { Portions } from './portions.js';
 import { decode } from './values/decode.js';
 import { type BigInts, encodeAll } from './values/encode.js';
 import type { KindSpec } from './work/runner.js';
@@ -62,10 +63,8 @@ const CHUNK_CHARACTERS = 1 << 20;
 const WAIT_MS_FIRST = 10, WAIT_MS_MAX = 1_000;
 /** Batches that are asked for together, and of an earlier process that are listed at once. */
 const BATCHES_ASKED_MAX = 64;
-/** Results that are read together of a batch whose results are read one by one. */
-const LARGE_RESULTS_MAX = 64;
-/** Their characters, about. */
-const LARGE_CHARACTERS_MAX = 32 << 20;
+/** Portions of batches with results of many bytes that are read together, and their bytes, about. */
+const PORTIONS_TOGETHER_MAX = 4, PORTIONS_BYTES_MAX = 32 << 20;
 
 /** A batch whose results are not all yielded. */
 interface Open {
@@ -78,8 +77,15 @@ interface Open {
   readonly yielded: Set<number> | null;
   /** The number of results that are not yielded. */
   left: number;
-  /** Whether its results are too many bytes for one answer. */
-  isLarge: boolean;
+  /** Where its results are too many bytes for one answer. */
+  portions: Portions | null;
+}
+
+/** The positions of the results that are not yielded. */
+function positionsLeft({ next, first, end, yielded }: Open): number[] {
+  const from = yielded === null ? next : first;
+  const all = Array.from({ length: end - from }, (_, index) => from + index);
+  return yielded === null ? all : all.filter((position) => !yielded.has(position));
 }
 
 const stopped = (): WorkerError => new WorkerError('the worker of the map was stopped before the end of the map: run it again');
@@ -194,6 +200,8 @@ class Mapping<P> {
   private readonly open: Open[] = [];
   private inFlight = 0;
   private askedMax = BATCHES_ASKED_MAX;
+  /** Of the batches that are read in portions, the jobs that are still to be asked for once. */
+  private round: [open: Open, left: number[]][] = [];
   private fedItems = 0;
   private resumed: RunBatch[] = [];
   private isFed = false;
@@ -253,7 +261,7 @@ class Mapping<P> {
   private announce(batches: readonly RunBatch[]): void {
     for (const { batch, count, first = 0 } of batches) {
       const yielded = this.plan.options.ordered === false ? new Set<number>() : null;
-      this.open.push({ batch, first, end: first + count, next: first, yielded, left: count, isLarge: false });
+      this.open.push({ batch, first, end: first + count, next: first, yielded, left: count, portions: null });
       this.inFlight += count;
     }
     this.stir();
@@ -292,30 +300,42 @@ class Mapping<P> {
     }, (error: unknown) => {
       this.failure ??= error;
     }).finally(() => this.stir());
-    let waitMs = WAIT_MS_FIRST;
+    let waitMs = WAIT_MS_FIRST, hadWorkerEnded = false, foundInRound = 0;
     for (;;) {
       if (this.closing.aborted) {
         if (this.closing.reason === null) return;
         throw this.closing.reason;
       }
       if (this.failure !== null) throw this.failure;
-      const { hasWorkerEnded } = this;
+      if (this.round.length === 0) {
+        hadWorkerEnded = this.hasWorkerEnded;
+        foundInRound = 0;
+      }
       if (this.open.length === 0) {
         if (this.isFed) break;
-        if (hasWorkerEnded) throw stopped();
+        if (this.hasWorkerEnded) throw stopped();
         await this.stirs();
         continue;
       }
-      let found = 0;
-      for (const value of await this.read(waitMs)) {
+      let values: unknown[], found = 0;
+      try {
+        values = await this.read(waitMs);
+      } catch (error) {
+        // The reason for the end is told above.
+        if (this.closing.aborted) continue;
+        throw error;
+      }
+      for (const value of values) {
         found++;
         this.inFlight--;
         yield value;
       }
-      if (found === 0 && hasWorkerEnded && this.failure === null) throw stopped();
+      foundInRound += found;
+      if (foundInRound === 0 && hadWorkerEnded && this.round.length === 0 && this.failure === null) throw stopped();
       this.show(found);
       if (found > 0) this.stir();
-      waitMs = found > 0 ? WAIT_MS_FIRST : Math.min(2 * waitMs, WAIT_MS_MAX);
+      if (found > 0) waitMs = WAIT_MS_FIRST;
+      else if (this.round.length === 0) waitMs = Math.min(2 * waitMs, WAIT_MS_MAX);
     }
     if (this.failure !== null) throw this.failure;
     this.isWhole = true;
@@ -325,19 +345,23 @@ class Mapping<P> {
   /** The results that are new: of the first batch, or of several where their order does not matter. */
   private async read(waitMs: number): Promise<unknown[]> {
     const asked = this.plan.options.ordered === false ? this.open.slice(0, this.askedMax) : [this.open[0]!];
-    const together = asked.filter((one) => !one.isLarge);
-    const lines: ResultLine[] = [];
-    for (const one of asked) if (one.isLarge) lines.push(...await this.readOneByOne(one, together.length === 0 ? waitMs : 0));
+    const together = asked.filter((one) => one.portions === null);
+    const lines = await this.readPortions(asked.filter((one) => one.portions !== null), together.length === 0 ? waitMs : 0);
     if (together.length > 0) {
-      const request = { batches: together.map((one) => one.batch).join(','), wait_ms: lines.length > 0 ? 0 : waitMs };
+      const isWaiting = lines.length === 0 && this.round.length === 0;
+      const request = { batches: together.map((one) => one.batch).join(','), wait_ms: isWaiting ? waitMs : 0 };
       try {
-        const answer = await this.plan.backend.ask('results', '', JSON.stringify(request));
+        const answer = await this.plan.backend.ask('results', '', JSON.stringify(request), this.closing);
         lines.push(...decode(answer, 'results', this.plan.bigints) as ResultLine[]);
       } catch (error) {
         if (!isTooLarge(error)) throw error;
-        if (together.length === 1) together[0]!.isLarge = true;
+        if (together.length === 1) {
+          const [one] = together as [Open];
+          one.portions = new Portions(this.plan.backend, one.batch, this.plan.bigints, one.left);
+        }
         this.askedMax = Math.max(1, together.length >> 1);
-        return this.read(waitMs);
+        // Lines that are there are given first.
+        if (lines.length === 0) return this.read(waitMs);
       }
     }
     const known = new Map(asked.map((one) => [one.batch, one]));
@@ -365,23 +389,29 @@ class Mapping<P> {
     return values;
   }
 
-  /** The next results of a batch that has too many bytes for one answer. */
-  private async readOneByOne({ batch, next, first, end, yielded }: Open, waitMs: number): Promise<ResultLine[]> {
+  /**
+   * The next results of batches that have too many bytes for one answer. A round asks once for each of their jobs, and waits only at its
+   * beginning. One call reads a part of it, so that results are given soon, and are not too many at once.
+   */
+  private async readPortions(large: readonly Open[], waitMs: number): Promise<ResultLine[]> {
+    let turnMs = 0;
+    this.round = this.round.filter(([open]) => large.includes(open));
+    if (this.round.length === 0) {
+      this.round = large.map((open) => [open, positionsLeft(open)]);
+      turnMs = waitMs;
+    }
     const lines: ResultLine[] = [];
-    let hasWaited = false, characters = 0;
-    for (let position = yielded === null ? next : first; position < end && lines.length < LARGE_RESULTS_MAX; position++) {
-      if (yielded?.has(position) === true) continue;
-      const job = `${batch}:${position}`;
-      const ended = await this.plan.backend.waitJob(job, hasWaited ? 0 : waitMs);
-      hasWaited = true;
-      characters += ended?.value?.length ?? 0;
-      if (ended !== null) {
-        const { state, value, error } = ended;
-        lines.push({ job, state, value: decode(value ?? 'null', 'results', this.plan.bigints), ...error === null ? {} : { error } });
-      } else if (yielded === null) {
-        break;
-      }
-      if (characters >= LARGE_CHARACTERS_MAX) break;
+    let bytes = 0;
+    for (let portions = 0; portions < PORTIONS_TOGETHER_MAX && bytes < PORTIONS_BYTES_MAX && this.round.length > 0; portions++) {
+      const [[open, left], ...others] = this.round as [[Open, number[]], ...[Open, number[]][]];
+      const portion = await open.portions!.read(left, turnMs, this.closing);
+      turnMs = 0;
+      for (const line of portion.lines) lines.push(line);
+      bytes += portion.bytes;
+      const rest = left.slice(portion.asked);
+      // In order, those behind a gap are of no use yet.
+      const isOver = rest.length === 0 || (open.yielded === null && portion.lines.length < portion.asked);
+      this.round = isOver ? others : [[open, rest], ...others];
     }
     return lines;
   }

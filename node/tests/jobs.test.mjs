@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { App, Fail, JobFailed, NotFound, ResultTimeout, Retry, SchemaRefused, SubmitFailed } from 'gristmill';
+import { App, Fail, JobFailed, NotFound, ResultTimeout, Retry, SchemaRefused, StoreError, SubmitFailed } from 'gristmill';
 import { Handles } from '../dist/handle.js';
+import { Portions } from '../dist/portions.js';
 import { closed, deferred, place } from './stores.mjs';
 
 function application(t, options) {
@@ -61,14 +62,91 @@ test('results and prerequisites are those of the own jobs of a batch', async (t)
   await assert.rejects(all.results(), /of another caller/);
 });
 
-test('results that are too many bytes for one answer are read', async (t) => {
+/** The bytes of a job's result, by its number, beside the number. */
+const LARGE_BYTES = (number) => (number % 2 === 0 ? 10 : 600_000);
+
+test('results that are too many bytes for one answer are read in portions', async (t) => {
   const app = application(t);
-  const large = app.job('large', (number) => `${number}${'x'.repeat(1_300_000)}`);
-  const jobs = await large.submitMany(Array.from({ length: 30 }, (_, number) => number));
+  const large = app.job('large', (number) => `${number}${'x'.repeat(LARGE_BYTES(number))}`);
+  const jobs = await large.submitMany(Array.from({ length: 140 }, (_, number) => number));
   await app.drain();
-  const results = await jobs.results({ timeout: '60s' });
-  assert.deepEqual([results.length, parseInt(results[29], 10)], [30, 29]);
-  await assert.rejects(app.ask('results', { batches: jobs.prerequisites.join(',') }), /name fewer batches/);
+  const backend = await app.backend();
+  const { ask } = backend;
+  const asked = [];
+  backend.ask = (operation, ...rest) => {
+    if (operation === 'results') asked.push(rest[1]);
+    return ask.call(backend, operation, ...rest);
+  };
+  const results = await jobs.results({ timeout: '120s' });
+  assert.deepEqual(results.map((one) => [parseInt(one, 10), one.length - `${parseInt(one, 10)}`.length]),
+    Array.from({ length: 140 }, (_, number) => [number, LARGE_BYTES(number)]));
+  assert.ok(asked.length < 20, `${asked.length} requests for 42 MB`);
+  const [batch] = jobs.prerequisites;
+  await assert.rejects(app.ask('results', { batches: batch }), /name fewer batches or `positions`/);
+  const some = await app.ask('results', { batches: batch, positions: '3,138-139' });
+  assert.deepEqual(some.map((line) => line.job), [`${batch}:3`, `${batch}:138`, `${batch}:139`]);
+  await assert.rejects(app.ask('results', { batches: batch, positions: '139-140' }), /has 140 jobs.*0-139/s);
+  await assert.rejects(app.ask('results', { batches: batch, positions: '5-3' }), /`positions`: .*as in 0-99,120/s);
+  await assert.rejects(app.ask('results', { batches: `${batch},${batch}`, positions: '1' }), /name one batch/);
+  await assert.rejects(app.ask('results', { run: 'none', positions: '1' }), /either `batches` or `run`/);
+});
+
+test('one failed job among results in portions is told', async (t) => {
+  const app = application(t);
+  const large = app.job('large', { retries: 0 }, (number) => {
+    if (number === 50) throw new RangeError('fifty');
+    return 'x'.repeat(600_000);
+  });
+  const jobs = await large.submitMany(Array.from({ length: 60 }, (_, number) => number));
+  await assert.rejects(jobs.results({ timeout: '0ms' }), ResultTimeout);
+  await app.drain();
+  await assert.rejects(jobs.results(), /:50 ended as dead: RangeError: fifty/);
+});
+
+test('the size of a portion is measured in bytes, and one that was too large is not tried each time', async () => {
+  const text = '\u8a9e'.repeat(400_000);
+  for (const [jobsMax, value] of [[27, text], [10, 'x']]) {
+    let refused = 0;
+    const ask = async (operation, subject, request) => {
+      const [first, last = first] = JSON.parse(request).positions.split('-').map(Number);
+      if (last - first >= jobsMax) {
+        refused++;
+        throw new StoreError('too large: name fewer batches');
+      }
+      const line = (position) => `{"job":"1:${position}","state":"completed","value":"${value}"}`;
+      return `[${Array.from({ length: last - first + 1 }, (_, index) => line(first + index)).join(',')}]`;
+    };
+    const portions = new Portions({ ask }, 1, 'error', 100);
+    let portionsRead = 0;
+    for (let left = Array.from({ length: 100 }, (_, position) => position); left.length > 0; portionsRead++) {
+      const { lines, asked, bytes } = await portions.read(left, 0);
+      assert.ok(bytes > asked * Buffer.byteLength(value) && lines.length === asked);
+      left = left.slice(asked);
+    }
+    assert.ok(refused <= 4 && portionsRead <= 20, `${refused} of ${portionsRead} portions were refused for over ${jobsMax} jobs`);
+  }
+});
+
+test('the time of a wait for results in portions is one, and what has ended is read after it', async (t) => {
+  let nowMs = 1_000;
+  t.mock.method(performance, 'now', () => nowMs);
+  const waits = [];
+  const handles = (hasEnded) => {
+    const ask = async (operation, subject, request) => {
+      const { positions, wait_ms: waitMs } = JSON.parse(request);
+      waits.push(waitMs);
+      nowMs += 900;
+      if (positions === undefined) throw new StoreError('too large: name fewer batches');
+      const [first, last = first] = positions.split('-').map(Number);
+      const all = Array.from({ length: last - first + 1 }, (_, index) => first + index);
+      return JSON.stringify(all.filter(hasEnded).map((position) => ({ job: `1:${position}`, state: 'completed', value: position })));
+    };
+    return new Handles({ bigints: 'error', backend: async () => ({ ask }) }, [{ batch: 1, first_position: 0, count: 8 }]);
+  };
+  assert.deepEqual(await handles(() => true).results({ timeout: '1s' }), [0, 1, 2, 3, 4, 5, 6, 7]);
+  assert.deepEqual(waits.splice(0), [1_000, 100, 0]);
+  await assert.rejects(handles((position) => position < 4).results({ timeout: '1s' }), ResultTimeout);
+  assert.deepEqual(waits.splice(0), [1_000, 100, 0]);
 });
 
 test('a submit of many that fails on its way says what is stored', async (t) => {

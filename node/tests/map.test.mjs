@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { App, JobFailed } from 'gristmill';
+import { App, JobFailed, StoreError } from 'gristmill';
 import { mapped } from '../dist/map.js';
 import { closed, deferred, place, server } from './stores.mjs';
 
@@ -205,10 +205,10 @@ function scripted(parts) {
   const ended = deferred();
   const channel = { take: () => [], stop: () => ended.resolve({ completed: 0, failed: 0 }), ended: () => ended.promise };
   if (parts.isDrained === true) channel.stop();
-  const backend = { ask: async () => '[]', beginRun: async () => run, startWorker: async () => channel };
+  const backend = { ask: async () => '[]', beginRun: async () => run, startWorker: async () => channel, ...parts.backend };
   const spec = { kind: 'k', concurrency: 1, entry: () => 1 };
-  const plan = { backend, store: 'x', kind: 'k', spec, bigints: 'error', options: {} };
-  return mapped(plan, [1], new AbortController().signal);
+  const plan = { backend, store: 'x', kind: 'k', spec, bigints: 'error', options: parts.options ?? {} };
+  return mapped(plan, [1], parts.closing ?? new AbortController().signal);
 }
 
 test('a map whose worker is drained ends with the reason', LIMIT, async () => {
@@ -222,6 +222,55 @@ test('a run is released and the first error told, whatever fails at the end', LI
   await assert.rejects(listed(scripted({ run: { ...broken, feed: async () => { throw new Error('not fed'); } } })), /not fed/);
   await assert.rejects(listed(scripted({ run: { ...broken, feed: async () => [] } })), /not deleted/);
   assert.equal(released, 2);
+});
+
+/** Answers for a batch of 100 jobs of which three at most have room in an answer. `asked` gets the waits of those that have. */
+function narrow(asked, hasEnded) {
+  return async (operation, _, request) => {
+    if (operation !== 'results') return '{}';
+    const { positions, wait_ms: waitMs } = JSON.parse(request);
+    const [first, last = first] = (positions ?? '0-99').split('-').map(Number);
+    if (last - first > 2) throw new StoreError('too large: name fewer batches');
+    asked.push(waitMs);
+    const ended = numbers(100).slice(first, last + 1).filter(hasEnded);
+    return JSON.stringify(ended.map((position) => ({ job: `1:${position}`, state: 'completed', value: position })));
+  };
+}
+
+const HUNDRED = { feed: async () => [{ batch: 1, count: 100 }] };
+
+test('results in portions are given a few portions at a time', LIMIT, async () => {
+  for (const ordered of [true, false]) {
+    const asked = [];
+    const results = scripted({ run: HUNDRED, options: { ordered }, backend: { ask: narrow(asked, () => true) } });
+    assert.equal((await results.next()).value, 0);
+    assert.ok(asked.length <= 4, `${asked.length} portions`);
+    assert.deepEqual(await listed(results), numbers(100).slice(1));
+  }
+});
+
+test('a late result among portions is found after one wait, and the end of a worker after all portions', LIMIT, async () => {
+  const asked = [];
+  const ask = narrow(asked, (position) => position === 98);
+  const results = scripted({ run: HUNDRED, options: { ordered: false }, backend: { ask }, isDrained: true });
+  assert.equal((await results.next()).value, 98);
+  assert.deepEqual([asked.length, asked.filter((waitMs) => waitMs > 0).length], [34, 1]);
+  await assert.rejects(results.next(), /the worker of the map was stopped before the end of the map/);
+});
+
+test('a map that is closed while it reads does not wait for the answer', LIMIT, async () => {
+  const closing = new AbortController(), asked = deferred();
+  const ask = (operation, _, request, signal) => {
+    if (operation !== 'results') return Promise.resolve('{}');
+    if (JSON.parse(request).positions === undefined) return Promise.reject(new StoreError('too large: name fewer batches'));
+    asked.resolve();
+    return new Promise((_, reject) => { signal.addEventListener('abort', () => reject(signal.reason)); });
+  };
+  const results = scripted({ run: HUNDRED, backend: { ask }, closing: closing.signal });
+  const next = results.next();
+  await asked.promise;
+  closing.abort(null);
+  assert.equal((await next).done, true);
 });
 
 test('a map runs over HTTP', async (t) => {

@@ -65,6 +65,15 @@ test('events, schedules and refusals over HTTP', async (t) => {
   await assert.rejects(new App('http://gristmill.example:1', { token: 'secret' }).counts(), /refusing to send a token/);
 });
 
+test('results of a server that are too many bytes for one answer are read in portions', async (t) => {
+  const app = closed(t, new App(await server(t, place(t))));
+  const large = app.job('large', (number) => `${number}${'x'.repeat(1_300_000)}`);
+  const jobs = await large.submitMany(Array.from({ length: 30 }, (_, number) => number));
+  await app.drain();
+  const results = await jobs.results({ timeout: '60s' });
+  assert.deepEqual(results.map((one) => parseInt(one, 10)), Array.from({ length: 30 }, (_, number) => number));
+});
+
 test('a large integer keeps its digits over HTTP', async (t) => {
   const url = await server(t, place(t));
   for (const [bigints, seen] of [['bigint', 2n ** 60n], ['string', String(2n ** 60n)]]) {

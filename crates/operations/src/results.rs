@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use gristmill_engine::Engine;
 use gristmill_model::limits::PAGE_ROWS_MAX;
-use gristmill_model::{BatchId, JobId, RunId};
-use gristmill_store::{BatchOutcomes, EndedJob, JobDetails, Store, StoreError};
+use gristmill_model::positions::ParsePositionsError;
+use gristmill_model::{BatchId, JobId, JobState, Positions, RunId};
+use gristmill_store::{
+    BatchOutcomes, BatchPositions, EndedJob, JobDetails, JobFilter, OutcomesRead, OutcomesWanted, Store,
+    StoreError,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -41,12 +45,20 @@ pub struct ResultsQuery {
     #[serde(default)]
     #[cfg_attr(feature = "schema", param(minimum = 0, maximum = 30_000))]
     pub wait_ms: Option<u64>,
+    /// The positions to read, of one batch; all by default. Write them ascending, as positions and ranges.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", param(example = "0-99,120"))]
+    positions: Option<String>,
 }
 
 /// The batches whose outcomes are still to be read.
 #[derive(Debug)]
 pub struct Results {
     batches: std::vec::IntoIter<BatchId>,
+    /// The positions to read of the only batch.
+    positions: Option<Positions>,
+    /// The maximum bytes of the outcomes of `positions`.
+    bytes_max: usize,
     /// A run with further batches, and the last batch of its pages so far.
     more: Option<(RunId, Option<BatchId>)>,
 }
@@ -60,15 +72,27 @@ impl ResultsQuery {
                 format!("give 0 to {WAIT_MS_MAX}"),
             ));
         }
+        let positions = self.positions.as_deref().map(parse_positions).transpose()?;
         match (self.batches, self.run) {
-            (Some(batches), None) => Ok(Results {
-                batches: listed(store, access, &batches).await?.into_iter(),
-                more: None,
-            }),
-            (None, Some(run)) if self.wait_ms.is_none() => {
+            (Some(batches), None) => {
+                let batches = listed(store, access, &batches).await?;
+                if let Some(positions) = &positions {
+                    check_positions(positions, &batches)?;
+                }
+                let batches: Vec<BatchId> = batches.into_iter().map(|found| found.batch).collect();
+                Ok(Results {
+                    batches: batches.into_iter(),
+                    positions,
+                    bytes_max: usize::MAX,
+                    more: None,
+                })
+            }
+            (None, Some(run)) if self.wait_ms.is_none() && positions.is_none() => {
                 let run = run_id(store, access, &run).await?;
                 let mut results = Results {
                     batches: Vec::new().into_iter(),
+                    positions,
+                    bytes_max: usize::MAX,
                     more: Some((run, None)),
                 };
                 // The first page is read before the answer begins, so that a refusal has its own status.
@@ -77,13 +101,46 @@ impl ResultsQuery {
             }
             _ => Err(Refused::invalid(
                 "the request needs either `batches` or `run`",
-                "give `batches` (ids, separated by commas; optionally `wait_ms`), or `run` (a name)",
+                "give `batches` (ids, separated by commas; optionally `wait_ms`, and `positions` of one), or `run` (a name)",
             )),
         }
     }
 }
 
-async fn listed(store: &dyn Store, access: &Access, text: &str) -> Result<Vec<BatchId>, Refused> {
+fn parse_positions(text: &str) -> Result<Positions, Refused> {
+    let remedy = "write ascending positions and ranges, separated by commas, as in 0-99,120";
+    let positions: Positions = text
+        .parse()
+        .map_err(|error: ParsePositionsError| Refused::invalid(format!("`positions`: {error}"), remedy))?;
+    if positions.is_empty() {
+        return Err(Refused::invalid("`positions` is empty", remedy));
+    }
+    Ok(positions)
+}
+
+/// Refuses positions that are not all of one batch. A wait for a job that does not exist would not end.
+fn check_positions(positions: &Positions, batches: &[BatchPositions]) -> Result<(), Refused> {
+    let [found] = batches else {
+        return Err(Refused::invalid(
+            format!("the request has `positions`, and names {} batches", batches.len()),
+            "name one batch, or leave `positions` out",
+        ));
+    };
+    if found.positions.contains_all(positions) {
+        return Ok(());
+    }
+    Err(Refused::invalid(
+        format!(
+            "`positions` names a job that batch {} does not have: it has {} jobs",
+            found.batch,
+            found.positions.len()
+        ),
+        format!("name positions of {}", found.positions),
+    ))
+}
+
+/// The batches that a request names, with all positions of each. Reads no values.
+async fn listed(store: &dyn Store, access: &Access, text: &str) -> Result<Vec<BatchPositions>, Refused> {
     let wrong = |part: &str| {
         let part: String = part.chars().take(40).collect();
         Refused::invalid(
@@ -101,11 +158,11 @@ async fn listed(store: &dyn Store, access: &Access, text: &str) -> Result<Vec<Ba
     let mut batches = Vec::with_capacity(ids.len());
     for id in ids {
         let batch = BatchId(id.parse().map_err(|_| wrong(id))?);
-        let there = has_batch(store, access, batch).await?;
-        if !there || store.outcomes(batch).await?.is_none() {
-            return Err(Refused::not_found("batch", &batch.to_string()));
+        let missing = || Refused::not_found("batch", &batch.to_string());
+        if !has_batch(store, access, batch).await? {
+            return Err(missing());
         }
-        batches.push(batch);
+        batches.push(jobs_in(store, batch, Vec::new()).await?.ok_or_else(missing)?);
     }
     Ok(batches)
 }
@@ -114,7 +171,12 @@ impl Results {
     /// Waits until all jobs of the batches have ended.
     pub async fn all_ended(&self, store: &dyn Store) -> Result<(), StoreError> {
         for batch in self.batches.as_slice() {
-            wait_until(store, *batch, || store.is_finished(*batch)).await?;
+            match &self.positions {
+                Some(positions) => {
+                    wait_until(store, *batch, || have_ended(store, *batch, positions)).await?;
+                }
+                None => wait_until(store, *batch, || store.is_finished(*batch)).await?,
+            }
         }
         Ok(())
     }
@@ -147,13 +209,73 @@ impl Results {
                 return Ok(None);
             };
             // A batch that was pruned in the meantime has no lines.
-            let outcomes = store.outcomes(batch).await?;
+            let outcomes = match &self.positions {
+                Some(positions) => self.some_outcomes(store, batch, positions).await?,
+                None => store.outcomes(batch).await?,
+            };
             let lines = outcomes.map(|outcomes| lines(&outcomes)).unwrap_or_default();
             if !lines.is_empty() {
                 return Ok(Some(lines));
             }
         }
     }
+
+    async fn some_outcomes(
+        &self,
+        store: &dyn Store,
+        batch: BatchId,
+        positions: &Positions,
+    ) -> Result<Option<BatchOutcomes>, Refused> {
+        let wanted = OutcomesWanted {
+            batch,
+            positions: Some(positions.clone()),
+            bytes_max: self.bytes_max,
+            whole_bytes_max: 0,
+        };
+        match store.outcomes_of(&wanted).await? {
+            OutcomesRead::Read(mut outcomes) | OutcomesRead::ReadWhole(mut outcomes) => {
+                let reports = outcomes.reports.into_iter();
+                outcomes.reports = reports.filter_map(|report| report.narrowed(positions)).collect();
+                Ok(Some(outcomes))
+            }
+            OutcomesRead::Unknown => Ok(None),
+            OutcomesRead::TooLarge => Err(answer_too_large()),
+        }
+    }
+}
+
+fn answer_too_large() -> Refused {
+    Refused::TooLarge {
+        what: "the answer".to_owned(),
+        limit: format!("{RESULT_BYTES_MAX} bytes: name fewer batches or `positions`"),
+    }
+}
+
+/// Reports whether these jobs of a batch have ended. Those of a batch that was pruned have. Reads no values.
+pub async fn have_ended(
+    store: &dyn Store,
+    batch: BatchId,
+    positions: &Positions,
+) -> Result<bool, StoreError> {
+    let states = JobState::ALL.into_iter().filter(|state| state.is_final());
+    match jobs_in(store, batch, states.collect()).await? {
+        Some(ended) => Ok(ended.positions.contains_all(positions)),
+        None => Ok(jobs_in(store, batch, Vec::new()).await?.is_none()),
+    }
+}
+
+/// The jobs of a batch in some states, in all if there are none; `None` if there are no such jobs.
+async fn jobs_in(
+    store: &dyn Store,
+    batch: BatchId,
+    states: Vec<JobState>,
+) -> Result<Option<BatchPositions>, StoreError> {
+    let filter = JobFilter {
+        batch: Some(batch),
+        states,
+        ..JobFilter::default()
+    };
+    Ok(store.job_ids(&filter, None, 1).await?.pop())
 }
 
 /// Waits until jobs of a batch have ended, which `have_ended` checks.
@@ -227,14 +349,12 @@ pub async fn results(
         ended.unwrap_or(Ok(()))?;
     }
     let (mut results, mut bytes) = (Vec::new(), 0);
+    batches.bytes_max = RESULT_BYTES_MAX;
     while let Some(lines) = batches.next(store, access).await? {
         for (_, line) in lines {
             bytes += line.len();
             if bytes > RESULT_BYTES_MAX {
-                return Err(Refused::TooLarge {
-                    what: "the answer".to_owned(),
-                    limit: format!("{RESULT_BYTES_MAX} bytes: name fewer batches"),
-                });
+                return Err(answer_too_large());
             }
             // A line is JSON, because it consists of values that the store has checked.
             results.extend(RawValue::from_string(line.trim_end().to_owned()).ok());

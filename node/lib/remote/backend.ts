@@ -43,6 +43,8 @@ const OPERATIONS: Record<string, readonly [method: string, path: string]> = {
   stats: ['GET', '/stats'],
 };
 
+/** Results are read in portions where one answer would have more. Bytes. */
+const RESULT_BYTES_MAX = 32 << 20;
 const FINAL = ['completed', 'dead', 'cancelled', 'expired'];
 /** The first wait for the end of a job; each further one is twice as long. Its batch may have jobs of others. */
 const WAIT_MS_FIRST = 100;
@@ -79,7 +81,8 @@ class RemoteBackend implements Backend {
       if (words.size > 0) target += `?${words}`;
     }
     const hasBody = method === 'POST' || method === 'PUT';
-    const answer = await this.connection.send(method, target, { ...hasBody ? { body: request } : {}, waitMs, signal });
+    const limit = operation === 'results' ? { answerBytesMax: RESULT_BYTES_MAX } : {};
+    const answer = await this.connection.send(method, target, { ...hasBody ? { body: request } : {}, ...limit, waitMs, signal });
     if (operation === 'results') return `[${answer.trimEnd().split('\n').join(',')}]`;
     return answer === '' ? '{}' : answer;
   }

@@ -1,11 +1,11 @@
 // A worker's ways to a server: claims and reports as JSON, as workers in any language send them.
 
-import type { Channel, Message, Plan, Question, Suspended } from '../backend.js';
+import { AnswerTooLarge, type Channel, type Message, type Plan, type Question, type Suspended } from '../backend.js';
 import { InvalidValue, NotFound, StoreError, WorkerError } from '../errors.js';
 import { Unreadable, decode, farNumber, mayHaveFar } from '../values/decode.js';
 import { type Identity, positionsOf } from '../work/context.js';
 import type { Described } from '../work/describe.js';
-import { AnswerTooLarge, type Connection, pause } from './connection.js';
+import { type Connection, pause } from './connection.js';
 
 /** The longest wait of a claim for a job. Milliseconds. */
 const CLAIM_WAIT_MS = 20_000;

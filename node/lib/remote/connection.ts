@@ -1,5 +1,6 @@
 // Requests to a server: a token, limits, safe repeats.
 
+import { AnswerTooLarge } from '../backend.js';
 import { InvalidValue, NotFound, StoreError } from '../errors.js';
 
 /** Where all operations are. */
@@ -24,9 +25,6 @@ export interface Request {
   answerBytesMax?: number;
   headers?: Record<string, string>;
 }
-
-/** An answer has more bytes than its request takes. @internal */
-export class AnswerTooLarge extends StoreError {}
 
 interface Refusal {
   error?: string;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::positions::by_batch;
-use gristmill_model::{BatchId, JobState, Positions};
+use gristmill_model::{BatchId, Positions};
 use gristmill_operations::limits::{RESULT_BYTES_MAX, WAIT_MS_MAX};
-use gristmill_operations::results::{lines, wait_until};
-use gristmill_store::{JobFilter, StoreError};
+use gristmill_operations::results::{have_ended, lines, wait_until};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
@@ -111,7 +110,10 @@ impl Awaited {
         let jobs = jobs_of(&submitted);
         let ended = async {
             for (batch, positions) in &jobs {
-                wait_until(&**app.store(), *batch, || have_ended(app, *batch, positions)).await?;
+                wait_until(&**app.store(), *batch, || {
+                    have_ended(&**app.store(), *batch, positions)
+                })
+                .await?;
             }
             Ok(())
         };
@@ -157,22 +159,6 @@ fn jobs_of(submitted: &Submitted) -> BTreeMap<BatchId, Positions> {
             .insert_range(positions);
     }
     jobs
-}
-
-/// Reports whether these jobs of a batch have ended. Reads no values.
-async fn have_ended(app: &App, batch: BatchId, positions: &Positions) -> Result<bool, StoreError> {
-    let filter = JobFilter {
-        batch: Some(batch),
-        states: JobState::ALL
-            .into_iter()
-            .filter(|state| state.is_final())
-            .collect(),
-        ..JobFilter::default()
-    };
-    let ended = app.store().job_ids(&filter, None, 1).await?;
-    Ok(ended
-        .first()
-        .is_some_and(|found| found.positions.contains_all(positions)))
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use futures::StreamExt;
 use gristmill_model::{
-    Completed, FailedJob, JobError, NewBatch, PackedArray, PackedBuilder, Positions, Report,
+    BatchId, Completed, FailedJob, JobError, NewBatch, PackedArray, PackedBuilder, Positions, Report,
 };
+use gristmill_operations::results::have_ended;
 use gristmill_server::Role;
 use gristmill_store::run::RunProgress;
 use gristmill_store::{NewRun, RunAdvance, RunState};
@@ -120,6 +121,40 @@ async fn many_jobs_are_cut_into_batches_and_their_results_stream_back() {
     assert_eq!(
         (&lines[999]["state"], &lines[999]["error"]["message"]),
         (&json!("dead"), &json!("no"))
+    );
+}
+
+#[tokio::test]
+async fn results_of_positions_wait_for_those_jobs_alone() {
+    let api = Api::new().await;
+    let batch = api.submit("a", json!([0, 1, 2, 3, 4])).await;
+    let store = &**api.engine.store();
+    let positions = |text: &str| text.parse::<Positions>().unwrap();
+    assert!(!have_ended(store, BatchId(batch), &positions("1")).await.unwrap());
+    work_off(&api).await;
+    let answer = api
+        .get(&format!("/results?batches={batch}&positions=1-2,4&wait_ms=30000"))
+        .await;
+    let lines = String::from_utf8(answer.body.to_vec()).unwrap();
+    let jobs: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["job"].clone())
+        .collect();
+    assert_eq!(
+        jobs,
+        [1, 2, 4].map(|position| json!(format!("{batch}:{position}")))
+    );
+    assert!(
+        have_ended(store, BatchId(batch), &positions("0-4"))
+            .await
+            .unwrap()
+    );
+    // A job that the batch does not have has not ended; a batch that was pruned has nothing to wait for.
+    assert!(!have_ended(store, BatchId(batch), &positions("5")).await.unwrap());
+    assert!(
+        have_ended(store, BatchId(batch + 1), &positions("0"))
+            .await
+            .unwrap()
     );
 }
 

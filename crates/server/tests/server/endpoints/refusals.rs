@@ -250,6 +250,21 @@ async fn wrong_paths_and_queries_are_refused() {
         .get(&format!("/results?batches={batch}&wait_ms={}", WAIT_MS_MAX + 1))
         .await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    for (query, told) in [
+        (format!("batches={batch}&positions="), "`positions` is empty"),
+        (format!("batches={batch}&positions=0-1"), "it has 1 jobs"),
+        (
+            format!("batches={batch}&positions=1&wait_ms=30000"),
+            "name positions of 0",
+        ),
+        (format!("batches={batch}&positions=1-0"), "as in 0-99,120"),
+        (format!("batches={batch},{batch}&positions=0"), "names 2 batches"),
+        ("run=none&positions=0".to_owned(), "either `batches` or `run`"),
+    ] {
+        let answer = api.get(&format!("/results?{query}")).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{query}");
+        assert!(answer.refusal().contains(told), "{query}: {}", answer.refusal());
+    }
 }
 
 #[tokio::test]
