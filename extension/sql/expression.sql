@@ -149,4 +149,25 @@ SELECT * FROM compare('SELECT count(*), sum(a.id) FROM repeated a JOIN repeated 
 SET batchexec.batch_rows = 5;
 SELECT * FROM compare('SELECT count(*), sum(length(word)) FROM repeated WHERE word <> ''Word 3'' AND mark <> ''m2''');
 RESET batchexec.batch_rows;
-DROP TABLE repeated;
+-- An operand that two parts of an expression read, or that a range test has read before, has values of rows, not of entries.
+SELECT * FROM compare('SELECT count(*), sum(id) FROM repeated WHERE id > 3000 AND length(substring(word, 1, length(word) - 7)) IS DISTINCT FROM 2');
+SELECT * FROM compare('SELECT count(*), sum(id) FROM repeated WHERE id > 3000 AND 10 / (length(word) - 6) IS DISTINCT FROM 3');
+SELECT * FROM compare('SELECT count(*), sum(id) FROM repeated WHERE upper(word) IS DISTINCT FROM ''WORD 3'' AND coalesce(length(word), 0) IS DISTINCT FROM 6');
+SELECT * FROM compare('SELECT count(*), sum(id), sum(id) FILTER (WHERE length(word) <> 5.5), sum(id) FILTER (WHERE length(word) > 6.5) FROM repeated WHERE length(word) <> 8.5');
+SELECT * FROM compare('SELECT count(*), sum(id) FROM repeated WHERE length(word) * 0.1 <> 0.55');
+SELECT * FROM compare('SELECT count(*), sum(id) FILTER (WHERE length(word) * 0.1 <> 0.55), sum(length(word)) FROM repeated WHERE length(word) BETWEEN 5.5 AND 9.5');
+-- One entry fails, and no row that is asked for has it.  Entries come in another order than rows.
+CREATE TABLE few (id int, word text);
+INSERT INTO few SELECT i, CASE WHEN i % 50 = 0 THEN 'Word' WHEN i % 11 > 0 THEN 'Word ' || (7 + i / 4 % 7) END FROM generate_series(1, 3000) i;
+VACUUM (ANALYZE, FREEZE) few;
+SELECT * FROM compare('SELECT count(*), sum(id) FROM few WHERE id % 50 > 0 AND length(substring(word, 1, length(word) - 5)) IS DISTINCT FROM 2');
+SELECT * FROM compare('SELECT count(*), sum(id) FROM few WHERE id % 50 > 0 AND 10 / (length(word) - 4) IS DISTINCT FROM 5');
+SELECT * FROM compare('SELECT count(*), sum(id) FROM few WHERE 10 / (length(word) - 4) IS NOT DISTINCT FROM 5');
+SELECT * FROM compare('SELECT coalesce(10 / (length(word) - 4), 0), count(*) FROM few WHERE id % 50 > 0 GROUP BY 1');
+-- Entries that are too many bytes to be evaluated at once.
+INSERT INTO few SELECT 3000 + i, repeat(md5(i % 40 || 'x'), 50 + i % 2) FROM generate_series(1, 2000) i;
+ALTER TABLE few ALTER word SET STORAGE PLAIN;
+INSERT INTO few SELECT 5000 + i, repeat('y', 7000) || i % 60 FROM generate_series(1, 600) i;
+SELECT * FROM compare('SELECT count(*), sum(id) FROM few WHERE length(word) <> 1600.5 AND word IS DISTINCT FROM ''Word 8''');
+SELECT * FROM compare('SELECT word, count(*), sum(id) FROM few GROUP BY word');
+DROP TABLE repeated, few;

@@ -111,6 +111,30 @@ batch_exchange_contents(TupleBatch *batch, BatchContents *contents)
 	*contents = before;
 }
 
+/* Raise an error where a source's dictionary does not fit the selected rows: their results are looked up by code. */
+void
+vector_check_dictionary(const Vector *vector, const Selection *selection)
+{
+	const Dictionary *dictionary = vector->dictionary;
+	const uint16 *codes = vector->codes;
+	const bool	entry_nulls = dictionary->entries.has_nulls;
+	bool		is_wrong = false;
+
+	if (dictionary->id == 0)
+		elog(ERROR, "the source of a batch gives a dictionary the id 0");
+	if (dictionary->count < 1 || dictionary->count > BATCH_ROWS_MAX)
+		elog(ERROR, "the source of a batch gives a dictionary %d entries, not 1 to %d", dictionary->count, (int) BATCH_ROWS_MAX);
+	FOR_SELECTED(row, selection, is_wrong |= codes[row] >= dictionary->count);
+	if (is_wrong)
+		elog(ERROR, "the source of a batch gives a row a code beyond the dictionary's entries, %d in number", dictionary->count);
+	if (!entry_nulls && !vector->has_nulls)
+		return;
+	FOR_SELECTED(row, selection,
+				 is_wrong |= (entry_nulls && dictionary->entries.nulls[codes[row]]) != (vector->has_nulls && vector->nulls[row]));
+	if (is_wrong)
+		elog(ERROR, "the source of a batch gives a row that is NULL an entry that is not, or the other way round");
+}
+
 /*
  * The selected rows whose value is not NULL.  rows receives their numbers
  * where there are fewer than before; it may be the selection's own array.

@@ -45,17 +45,25 @@ typedef struct Vector
 	uint64		generation;		/* batch that the vector was filled for */
 	bool		usable;			/* false: the batch must take the row path */
 	const struct Dictionary *dictionary;	/* text: that the values are of; NULL: there is none */
-	const uint16 *codes;		/* the entry of each row, also of one that is NULL; read if there is a dictionary */
+	const uint16 *codes;		/* the entry of each row; read if there is a dictionary */
 } Vector;
 
 /*
  * The texts of a column whose source stores each of them once.  Values and flags of its rows
  * are filled as without it: it lets expressions be evaluated for an entry, rather than for each row that has it.
+ *
+ * What a source owes:
+ * - Each entry is a value that the column's type may have, valid in the server's encoding, also where no row has it.
+ * - A row that is NULL has the code of an entry that is NULL, and no other row has.
+ * - What is computed for the entries is kept by the id.  Other entries, or more of them, have another id, for as long as the
+ *   source lives: rescans do not begin anew.
+ * - Dictionary, entries and codes stay as they are until the batch is released.
+ * - Who fills vectors without the service fill_column sets the dictionary each time: NULL where there is none.
  */
 typedef struct Dictionary
 {
-	uint64		id;				/* not 0; another one for other entries of the column */
-	int			count;			/* of entries, up to BATCH_ROWS_MAX */
+	uint64		id;				/* not 0 */
+	int			count;			/* of entries, from 1 to BATCH_ROWS_MAX */
 	Vector		entries;		/* plain, inline varlenas; that of NULL points to one, too */
 } Dictionary;
 
@@ -161,6 +169,7 @@ extern void batch_select_all(TupleBatch *batch);
 extern void batch_select_row(TupleBatch *batch, int row);
 extern void batch_forget_columns(TupleBatch *batch);
 extern void batch_exchange_contents(TupleBatch *batch, BatchContents *contents);
+extern void vector_check_dictionary(const Vector *vector, const Selection *selection);
 extern Selection selection_without_nulls(const Selection *selection,
 										 const Vector *vector, uint16 *rows);
 extern void vector_merge_nulls(Vector *result, const Vector *left,
@@ -172,7 +181,11 @@ batch_column(TupleBatch *batch, BatchColumn *column, const Selection *selection)
 	Assert(column >= batch->columns && column < batch->columns + batch->column_count);
 	Assert(selection_is_valid(selection, batch->row_count));
 	if (column->vector.generation != batch->generation)
+	{
 		batch->ops->fill_column(batch, column, selection);
+		if (column->vector.dictionary != NULL)
+			vector_check_dictionary(&column->vector, selection);
+	}
 	return &column->vector;
 }
 

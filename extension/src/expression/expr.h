@@ -260,6 +260,27 @@ typedef struct RowExpressions
 } RowExpressions;
 
 /* dictionary.c */
+typedef enum DictionaryState
+{
+	DICTIONARY_IS_NEW,			/* too few rows have asked for it */
+	DICTIONARY_IS_DUE,			/* its entries are to be evaluated now */
+	DICTIONARY_IS_KNOWN,		/* they have been */
+	DICTIONARY_IS_USELESS		/* they can't all be */
+} DictionaryState;
+
+/* Of the dictionary that somebody has met last. */
+typedef struct DictionaryUse
+{
+	uint64		id;				/* 0: none was met */
+	int			count;
+	int			rows;			/* that have asked for it before it was due */
+	int			useless_count;	/* dictionaries in a row, up to this one, whose entries could not all be evaluated */
+	DictionaryState state;
+} DictionaryUse;
+
+extern DictionaryState dictionary_meet(DictionaryUse *use, const Dictionary *dictionary,
+									   int rows);
+extern void dictionary_note(DictionaryUse *use, bool usable);
 extern bool dictionary_evaluate(VectorExpr *expression, VectorContext *context,
 								const Selection *selection);
 

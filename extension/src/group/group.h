@@ -21,8 +21,8 @@ typedef struct GroupKey
 	const Vector *vector;		/* of the current batch */
 	Datum	   *made_words;		/* storage for words, where they are made */
 	const Datum *words;			/* of the current batch: see group_key.c */
-	Datum	   *entry_words;	/* of a dictionary's entries; NULL: none has been met */
-	uint64		dictionary_id;	/* of that dictionary */
+	Datum	   *entry_words;	/* of a dictionary's entries; NULL: none has been due */
+	DictionaryUse dictionary;	/* that one */
 	int			value_at;		/* stored values before this key's; -1: none */
 } GroupKey;
 

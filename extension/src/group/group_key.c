@@ -247,16 +247,21 @@ text_word(const void *value, bool is_bpchar)
 	return word;
 }
 
-/* The words of a dictionary's entries, made once. */
+/* The words of a dictionary's entries, made once; NULL: they are not made, for so few rows. */
 static const Datum *
-words_of_entries(GroupKey *key, const Dictionary *dictionary)
+words_of_entries(GroupKey *key, const Dictionary *dictionary, int rows)
 {
+	const DictionaryState state = dictionary_meet(&key->dictionary, dictionary, rows);
+
+	if (state == DICTIONARY_IS_KNOWN)
+		return key->entry_words;
+	if (state != DICTIONARY_IS_DUE)
+		return NULL;
 	if (key->entry_words == NULL)
 		key->entry_words = MemoryContextAlloc(GetMemoryChunkContext(key->made_words), sizeof(Datum) * BATCH_ROWS_MAX);
-	if (key->dictionary_id != dictionary->id)
-		for (int i = 0; i < dictionary->count; i++)
-			key->entry_words[i] = text_word(DatumGetPointer(dictionary->entries.values[i]), key->is_bpchar);
-	key->dictionary_id = dictionary->id;
+	for (int i = 0; i < dictionary->count; i++)
+		key->entry_words[i] = text_word(DatumGetPointer(dictionary->entries.values[i]), key->is_bpchar);
+	dictionary_note(&key->dictionary, true);
 	return key->entry_words;
 }
 
@@ -266,13 +271,11 @@ make_text_words(GroupKey *key, const Selection *present)
 {
 	const Vector *vector = key->vector;
 	Datum	   *words = key->made_words;
+	const Datum *entry_words = vector->dictionary == NULL ? NULL :
+		words_of_entries(key, vector->dictionary, present->count);
 
-	if (vector->dictionary != NULL)
-	{
-		const Datum *entry_words = words_of_entries(key, vector->dictionary);
-
+	if (entry_words != NULL)
 		FOR_SELECTED(row, present, words[row] = entry_words[vector->codes[row]]);
-	}
 	else
 		FOR_SELECTED(row, present, words[row] = text_word(DatumGetPointer(vector->values[row]), key->is_bpchar));
 }

@@ -157,7 +157,7 @@ _PG_init(void)
 	batchexec_register_source_type *register_source = (batchexec_register_source_type *)
 		load_external_function("pg_batchexec", "batchexec_register_source", true, NULL);
 
-	define_dictionaries_setting("column_am.dictionaries");
+	define_dictionary_settings("column_am.dictionaries", "column_am.dictionary_fault");
 	column_am_routine = *GetHeapamTableAmRoutine();
 	column_am_routine.index_build_range_scan = index_build_range_scan;
 	column_am_routine.relation_toast_am = relation_toast_am;

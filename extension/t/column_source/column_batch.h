@@ -18,8 +18,8 @@
 
 #include "source.h"
 
-/* Places in a dictionary's hash table: a power of two, above the number of entries. */
-#define DICTIONARY_PLACES	1024
+/* Places in a dictionary's hash table: more than it may have entries. */
+#define DICTIONARY_PLACES	(4 * BATCH_ROWS_MAX)
 #define NO_CODE				(-1)
 
 /* The texts that a column has had so far. */
@@ -47,11 +47,36 @@ static const BatchServices *services;
 /* The setting: are expressions told of the dictionaries? */
 static bool shows_dictionaries = true;
 
-static void
-define_dictionaries_setting(const char *name)
+/* The setting: how dictionaries break the contract of batch.h. */
+typedef enum DictionaryFault
 {
-	DefineCustomBoolVariable(name, "Tells expressions of the dictionaries of columns.", NULL, &shows_dictionaries, true,
+	FAULT_NONE,
+	FAULT_ID,					/* it is 0 */
+	FAULT_EMPTY,				/* they have no entry */
+	FAULT_COUNT,				/* they have too many entries */
+	FAULT_CODE,					/* codes are above the entries */
+	FAULT_NULL					/* NULL's entry is not NULL */
+} DictionaryFault;
+
+static int	dictionary_fault = FAULT_NONE;
+
+static const struct config_enum_entry dictionary_faults[] = {
+	{"none", FAULT_NONE, false},
+	{"id", FAULT_ID, false},
+	{"empty", FAULT_EMPTY, false},
+	{"count", FAULT_COUNT, false},
+	{"code", FAULT_CODE, false},
+	{"null", FAULT_NULL, false},
+	{NULL, 0, false}
+};
+
+static void
+define_dictionary_settings(const char *dictionaries, const char *fault)
+{
+	DefineCustomBoolVariable(dictionaries, "Tells expressions of the dictionaries of columns.", NULL, &shows_dictionaries, true,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable(fault, "How dictionaries break their contract.", NULL, &dictionary_fault, FAULT_NONE,
+							 dictionary_faults, PGC_USERSET, 0, NULL, NULL, NULL);
 }
 
 static ColumnDictionary *
@@ -146,6 +171,26 @@ encode(ColumnDictionary *dictionary, Datum value, bool is_null, int row)
 	return code;
 }
 
+/* What the source says of a dictionary; broken, where the setting says so. */
+static const Dictionary *
+shown_dictionary(const ColumnDictionary *dictionary)
+{
+	static Dictionary broken;
+
+	if (dictionary == NULL || !dictionary->is_of_batch || !shows_dictionaries)
+		return NULL;
+	if (dictionary_fault == FAULT_NONE)
+		return &dictionary->base;
+	broken = dictionary->base;
+	if (dictionary_fault == FAULT_ID)
+		broken.id = 0;
+	else if (dictionary_fault == FAULT_NULL)
+		broken.entries.has_nulls = false;
+	else
+		broken.count = dictionary_fault == FAULT_EMPTY ? 0 : dictionary_fault == FAULT_COUNT ? BATCH_ROWS_MAX + 1 : 1;
+	return &broken;
+}
+
 static void
 fill_column(TupleBatch *batch, BatchColumn *column, const Selection *selection)
 {
@@ -153,7 +198,7 @@ fill_column(TupleBatch *batch, BatchColumn *column, const Selection *selection)
 	const ColumnDictionary *dictionary = source->dictionaries[column->attno - 1];
 	Vector	   *attribute = &source->attributes[column->attno - 1];
 
-	attribute->dictionary = dictionary != NULL && dictionary->is_of_batch && shows_dictionaries ? &dictionary->base : NULL;
+	attribute->dictionary = shown_dictionary(dictionary);
 	attribute->codes = dictionary != NULL ? dictionary->codes : NULL;
 	column->vector.generation = batch->generation;
 	services->fill_column(column, attribute, selection);

@@ -373,7 +373,7 @@ _PG_init(void)
 	batchexec_register_source_type *register_source =
 		(batchexec_register_source_type *) *find_rendezvous_variable(BATCHEXEC_REGISTER_SOURCE);
 
-	define_dictionaries_setting("row_wrapper.dictionaries");
+	define_dictionary_settings("row_wrapper.dictionaries", "row_wrapper.dictionary_fault");
 	if (register_source != NULL)
 		services = register_source(&row_source_ops, BATCHEXEC_SOURCE_VERSION);
 }

@@ -15,6 +15,7 @@ NUMBER_FAMILIES = ("int", "float", "numeric")
 VARIANCES = ("var_pop", "var_samp", "variance", "stddev_pop", "stddev_samp", "stddev")
 REGRESSIONS = ("corr", "covar_pop", "covar_samp", "regr_avgx", "regr_avgy", "regr_intercept", "regr_r2", "regr_slope",
                "regr_sxx", "regr_sxy", "regr_syy")
+OPERATORS = ("=", "<>", "<", "<=", ">", ">=", "is distinct from", "is not distinct from")
 CONDITION_DEPTH_MAX = 3
 NESTING_OFF = -1
 
@@ -162,7 +163,7 @@ class ExpressionMaker:
         if column.type.family == "textnocase":
             choices = [self._null_test, self._equality, self._in_list]
         elif column.type.family in (*TEXT_FAMILIES, "bpchar"):
-            choices += [self._like, self._like, self._equality, self._text_comparison]
+            choices += [self._like, self._like, self._equality, self._text_comparison, self._length_comparison, self._length_comparison]
         elif column.type.family in NUMBER_FAMILIES:
             choices += [self._arithmetic]
         elif column.type.family == "other":
@@ -201,7 +202,19 @@ class ExpressionMaker:
         return f"{self.name(column)} {word} {self.constant(column)} and {self.constant(column)}"
 
     def _text_comparison(self, column: Column) -> str:
-        return f"{self._text(column)} {self.rng.choice(('=', '<>', 'is distinct from'))} {self.constant(column)}"
+        return f"{self._text(column)} {self.rng.choice(('=', '<>', 'is distinct from', 'is not distinct from'))} {self.constant(column)}"
+
+    def _length_comparison(self, column: Column) -> str:
+        """An integer that is made of a text, against a constant that need not be one; now and then only a guard keeps it from failing."""
+        name, part = self.name(column), self.rng.choice((1, 2, 3))
+        constant = self.rng.choice(("1", "2", "3", "0.5", "1.5", "2.5", "0.55"))
+        operator = self.rng.choice(("<>", "is distinct from", *OPERATORS))
+        if self.rng.random() < 0.4:
+            failing = self.rng.choice((f"length(substring({name}, 1, length({name}) - {part}))", f"10 / (length({name}) - {part})"))
+            return f"(length({name}) > {part} and {failing} {operator} {constant})"
+        computed = self.rng.choice(("length({0})", "length({0})", "length({0}) * 2", "length(upper({0}))", "length({0}) * 0.5",
+                                    "nullif(length({0}), {1})", "coalesce(length({0}), {1})")).format(name, part)
+        return f"{computed} {operator} {constant}"
 
     def _like(self, column: Column) -> str:
         pattern = self.rng.choice(("_", "a_", "%_b", "_%b%", "%a_", "__%", "%\\\\%", "a\\_%", "%\u00e9_", "a%",
@@ -212,8 +225,7 @@ class ExpressionMaker:
         return f"{self.name(column)} {operator} {column_types.quoted(pattern)}"
 
     def _arithmetic(self, column: Column) -> str:
-        operator = self.rng.choice(("=", "<>", "<", "<=", ">", ">="))
-        return f"{self.number()} {operator} {self.rng.choice(('0', '1', '10', '2.5', self.name(column)))}"
+        return f"{self.number()} {self.rng.choice(OPERATORS)} {self.rng.choice(('0', '1', '10', '2.5', '0.55', self.name(column)))}"
 
     def _unusual(self) -> str:
         """Conditions that no kernel knows: volatile functions, functions, guards, row-wise comparison."""
