@@ -24,6 +24,20 @@ pub(crate) const DELETED_LANES_PER_TRANSACTION: u32 = 10_000;
 /// The maximum number of free pages that one transaction gives back, so that others do not wait for long: it moves as many pages.
 pub(crate) const VACUUMED_PAGES_PER_TRANSACTION: i64 = 500;
 
+/// The time after which such a transaction ends, in milliseconds, so that others do not wait for long. With gigabytes of free pages, each
+/// page takes up to a millisecond.
+pub(crate) const SHRINK_PORTION_MS: i64 = 5;
+
+/// The pause between two of these transactions, in which others write.
+pub(crate) const SHRINK_PAUSE: Duration = Duration::from_millis(20);
+
+/// The time after which a prune gives no more pages back, in milliseconds: housekeeping, which prunes every minute, also rescues jobs.
+pub(crate) const SHRINK_MAX_MS: i64 = 2_000;
+
+/// The log is cut to this size after a checkpoint, if a long reader has let it grow; a prune that lets it grow further gives no more
+/// pages back. Bytes.
+pub(crate) const LOG_BYTES_KEPT_MAX: u64 = 64 << 20;
+
 /// The minimum number of free pages that stay after a prune for the next jobs: 4 MiB.
 pub(crate) const FREE_PAGES_KEPT_MIN: i64 = 1_024;
 

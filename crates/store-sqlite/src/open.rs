@@ -16,7 +16,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::failure::{Failure, Result};
 use crate::layout;
-use crate::limits::{STATEMENTS_MAX, WRITER_CACHE_KIB};
+use crate::limits::{LOG_BYTES_KEPT_MAX, STATEMENTS_MAX, WRITER_CACHE_KIB};
 use crate::open::place::{log_path, resolve_link};
 use crate::options::{Access, SqliteOptions};
 use crate::query::event;
@@ -179,8 +179,7 @@ fn set_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> 
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // The log is cut to this size after a checkpoint, if a long reader has let it grow.
-    connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT_MAX as i64)?;
     connection.pragma_update(None, "wal_autocheckpoint", options.checkpoint_pages)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::labels::{keys_of, tags_of_batch};
 use crate::query::batches::{failures, payloads, report_ids};
 use crate::query::piece::{TABLES, pieces_in};
-use crate::query::totals::wrong_totals;
+use crate::query::totals::{RECOUNT, wrong_totals};
 use crate::submit::lanes::read_lane;
 use crate::sums::{CheckedReport, REPORT_COLUMNS, in_batch};
 use crate::transaction::read_options;
@@ -264,7 +264,7 @@ fn check_rest(connection: &Connection) -> Result<CheckPage> {
     let totals = wrong_totals(connection);
     for lane in found(&mut page, "lane_total", totals)?.into_iter().flatten() {
         let what = format!(
-            "the totals of lane {lane} are not those of its batches; its completed jobs are counted wrong"
+            "the totals of lane {lane} are not those of its batches; its completed jobs are counted wrong. {RECOUNT}"
         );
         page.findings.push(Finding::beside("lane_total", what));
     }

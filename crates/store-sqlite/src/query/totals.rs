@@ -4,6 +4,10 @@ use rusqlite::Connection;
 
 use crate::failure::Result;
 
+/// How to have all totals counted anew. Housekeeping counts them.
+pub(crate) const RECOUNT: &str = "Have the totals counted anew: run the statements \
+     `DELETE FROM lane_total; UPDATE sequence SET next_value = 0 WHERE name = 'totalled'` in one transaction, by `sqlite3` for example";
+
 /// The lowest id of a batch that is not in the totals.
 pub(crate) fn first_not_totalled(connection: &Connection) -> Result<i64> {
     let mut statement =

@@ -101,6 +101,11 @@ impl Clocks {
         clocks
     }
 
+    /// The steady clock.
+    pub fn steady(&self) -> &Arc<dyn SteadyClock> {
+        &self.steady
+    }
+
     /// The time by the wall clock.
     pub fn now(&self) -> Timestamp {
         self.wall.now()

@@ -95,6 +95,23 @@ async fn counts_read_totals_in_place_of_batches() {
     assert!(case.damaged_tables().await.contains(&"lane_total".to_owned()));
 }
 
+/// The remedy that a check names for wrong totals.
+#[tokio::test]
+async fn a_check_says_how_wrong_totals_are_counted_anew() {
+    let case = case().await;
+    let kinds = case.kinds().await;
+    case.store.compact(64).await.unwrap();
+    case.sql("UPDATE lane_total SET jobs = jobs + 7");
+    assert_ne!(case.kinds().await, kinds);
+    let found = findings(&case.store).await;
+    let statements = found[0].what.split('`').nth(1).unwrap();
+    case.sql(&format!("BEGIN; {statements}; COMMIT"));
+    assert_eq!(case.kinds().await, kinds);
+    case.store.compact(64).await.unwrap();
+    assert_eq!(case.kinds().await, kinds);
+    no_damage(&case.store).await;
+}
+
 /// A deletion that finds the totals too low makes housekeeping count them anew, and is carried out.
 #[tokio::test]
 async fn damaged_totals_are_counted_anew() {
