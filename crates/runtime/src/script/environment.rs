@@ -10,7 +10,7 @@ use gristmill_model::WEBHOOK_SECRET_VARIABLE;
 
 /// Variables with a secret of Gristmill, or with the name of a secret's file: tokens, passwords of databases, keys of
 /// models and of receivers.
-pub const SECRET_VARIABLES: [&str; 11] = [
+pub const SECRET_VARIABLES: [&str; 13] = [
     WEBHOOK_SECRET_VARIABLE,
     "AGENT_TOKEN",
     "GRISTMILL_TOKEN",
@@ -18,6 +18,8 @@ pub const SECRET_VARIABLES: [&str; 11] = [
     "PGPASSFILE",
     "OPENAI_API_KEY",
     "OPENAI_API_KEY_FILE",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_API_KEY_FILE",
     "OTEL_EXPORTER_OTLP_HEADERS",
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
     "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
