@@ -386,7 +386,7 @@ impl Run<'_> {
         let stopper = worker.as_ref().map(RunningWorker::stopper);
         let stop = || stopper.iter().for_each(gristmill_engine::Stopper::stop);
         let mut running = worker.map(|worker| tokio::spawn(worker.join()));
-        let (mut writes, mut asked, mut is_lost) = (true, false, false);
+        let (mut writes, mut asked, mut is_lost, mut is_denied) = (true, false, false, false);
         let mut changes = backlog.changes();
         while feeding.is_some() || running.is_some() || writes {
             tokio::select! {
@@ -431,12 +431,15 @@ impl Run<'_> {
                         stop();
                     }
                 }
+                reason = self.request.work.denied(), if !is_denied => {
+                    is_denied = true;
+                    outcome.note(stopped_by_denial(&reason));
+                    feeding.iter().for_each(JoinHandle::abort);
+                    stop();
+                }
                 () = self.lock.lost(), if !is_lost => {
                     is_lost = true;
-                    outcome.note(anyhow!(
-                        "another process took over run `{}` while the database was unreachable; nothing is lost",
-                        self.request.name
-                    ));
+                    outcome.note(taken_over(&self.request.name));
                     feeding.iter().for_each(JoinHandle::abort);
                     stop();
                 }
@@ -621,6 +624,14 @@ impl Run<'_> {
             location => format!(" --store '{location}'"),
         }
     }
+}
+
+fn stopped_by_denial(reason: &str) -> anyhow::Error {
+    anyhow!("{reason}; the run stopped, and no job failed for it: run it again when that is mended")
+}
+
+fn taken_over(name: &str) -> anyhow::Error {
+    anyhow!("another process took over run `{name}` while the database was unreachable; nothing is lost")
 }
 
 async fn join<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {

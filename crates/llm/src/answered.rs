@@ -16,9 +16,10 @@ pub struct Answered {
     pub json: Option<Value>,
     /// The model that replied, as the service calls it.
     pub model: String,
-    /// The tokens that are paid.
-    pub tokens: TokenUsage,
-    /// The cost in the currency of the prices; unknown without a price of the model.
+    /// The tokens that are paid; unknown if the service does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<TokenUsage>,
+    /// The cost in the currency of the prices; unknown without a price of the model, or without the tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
     /// The way of the request to the provider.
@@ -46,7 +47,7 @@ impl Answered {
     /// The same answer for an equal request, which costs nothing.
     pub(crate) fn for_another(&self) -> Answered {
         Answered {
-            tokens: TokenUsage::default(),
+            tokens: self.tokens.map(|_| TokenUsage::default()),
             cost: self.cost.map(|_| 0.0),
             shared: true,
             ..self.clone()

@@ -79,6 +79,7 @@ pub async fn run_calls<'w, R>(
     }
 }
 
+/// The time limit of a job begins with its first call: a job may wait long for its turn.
 async fn within<T>(
     timeout_ms: Option<u64>,
     call: impl Future<Output = Result<T, JobError>>,
@@ -86,13 +87,20 @@ async fn within<T>(
     let Some(timeout_ms) = timeout_ms else {
         return call.await;
     };
-    let ended = tokio::time::timeout(Duration::from_millis(timeout_ms), call).await;
-    ended.unwrap_or_else(|_| {
-        Err(JobError::new(
+    let limit = async {
+        if let Ok(calling) = CALLING.try_with(Arc::clone) {
+            calling.begins().await;
+        }
+        tokio::time::sleep(Duration::from_millis(timeout_ms)).await;
+    };
+    tokio::select! {
+        biased;
+        ended = call => ended,
+        () = limit => Err(JobError::new(
             "timeout",
-            format!("the job did not end within {timeout_ms} ms"),
-        ))
-    })
+            format!("the job did not end within {timeout_ms} ms after its first call began"),
+        )),
+    }
 }
 
 async fn until_cancelled<T>(
@@ -151,5 +159,39 @@ fn outcomes(index: u32, result: Result<PackedArray, JobError>, duration_us: u32)
             }],
             ..Outcomes::default()
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::limiter::{Limiter, LimiterSettings};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_limit_of_a_job_begins_with_its_call() {
+        let limiter = Limiter::new(LimiterSettings {
+            concurrency: 1,
+            ..LimiterSettings::default()
+        });
+        let other = limiter.acquire(1).await;
+        let long = Duration::from_secs(60);
+        let ask = |takes: Duration| {
+            let limiter = limiter.clone();
+            let call = async move {
+                let permit = limiter.acquire(1).await;
+                tokio::time::sleep(takes).await;
+                limiter.succeeded(permit, 1, 1);
+                Ok(())
+            };
+            CALLING.scope(Arc::default(), within(Some(1_000), call))
+        };
+        let ends = async {
+            tokio::time::sleep(long).await;
+            limiter.succeeded(other, 1, 1);
+        };
+        let (ended, ()) = tokio::join!(ask(Duration::from_millis(900)), ends);
+        assert_eq!(ended, Ok(()));
+        let late = ask(long).await.expect_err("its call takes too long");
+        assert_eq!(late.error_type, "timeout");
     }
 }

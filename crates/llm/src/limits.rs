@@ -1,5 +1,7 @@
 //! All limits of this crate that are not part of the client. Nothing is unbounded.
 
+use std::time::Duration;
+
 /// Milliseconds between the checks of running calls for the end of their worker.
 pub const DRAIN_POLL_MS: u64 = 200;
 
@@ -36,3 +38,18 @@ pub const MODEL_BYTES_MAX: usize = 256;
 
 /// Characters of one token, for estimates before the service has counted.
 pub const TOKEN_CHARACTERS: usize = 4;
+
+/// The pause of a worker after a provider has refused all requests of its key. The refusals cost nothing.
+pub const DENIED_PAUSE: Duration = Duration::from_secs(60);
+
+/// The longest time for which a job waits for a key to be accepted. Then its attempt fails.
+pub const DENIED_FOR_MAX: Duration = Duration::from_secs(3_600);
+
+/// The delay of a job's next attempt after that time. Milliseconds.
+pub const DENIED_DELAY_MS: u64 = 600_000;
+
+/// The delay of a job's next attempt if its worker has no key of its provider. Milliseconds.
+pub const NO_KEY_DELAY_MS: u64 = 30_000;
+
+/// The bytes of text for which a picture or a sound in a request counts, for estimates: some 1,500 tokens.
+pub const MEDIUM_BYTES: usize = 1_500 * TOKEN_CHARACTERS;

@@ -85,7 +85,7 @@ mod tests {
             model: "m".to_owned(),
             system: Some("Be brief.".to_owned()),
             messages: Some(vec![
-                json!({"role": "system", "content": "Hum."}),
+                json!({"role": "system", "content": [{"type": "text", "text": "Hum."}]}),
                 json!({"role": "user", "content": "Bees?"}),
             ]),
             schema: Some(json!({"type": "object"})),
@@ -103,7 +103,8 @@ mod tests {
             json!({
                 "model": "m",
                 "messages": [
-                    {"role": "system", "content": "Be brief.\n\nHum."},
+                    {"role": "system", "content": "Be brief."},
+                    {"role": "system", "content": [{"type": "text", "text": "Hum."}]},
                     {"role": "user", "content": "Bees?"},
                 ],
                 "max_tokens": 9,

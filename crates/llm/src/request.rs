@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::limits::{MODEL_BYTES_MAX, TOKEN_CHARACTERS};
+use crate::limits::{MEDIUM_BYTES, MODEL_BYTES_MAX, TOKEN_CHARACTERS};
 use crate::schema::Schema;
 
 /// A provider, by its wire format.
@@ -127,6 +127,24 @@ impl Request {
                 return refused("the `body` asks for a stream, and a job has one value: leave `stream` out");
             }
         }
+        if let Some(body) = &self.body {
+            let is_list = |name: &str| {
+                body.get(name)
+                    .and_then(Value::as_array)
+                    .is_some_and(|list| !list.is_empty())
+            };
+            if is_list("tools") || is_list("functions") {
+                return refused(
+                    "the `body` has tools, which nobody runs here: leave them out, or call the model in a job of your own",
+                );
+            }
+            if body.get("n").and_then(Value::as_f64).is_some_and(|n| n > 1.0) {
+                return refused(
+                    "the `body` asks for several answers, and a job has one: leave `n` out, and make a request for each, with \
+                     a `sample` of its own",
+                );
+            }
+        }
         if self.messages.as_ref().is_some_and(Vec::is_empty) {
             return refused("`messages` is empty: give it one message at least");
         }
@@ -171,18 +189,25 @@ impl Request {
         let mut instructions: Vec<String> = self.system.iter().cloned().collect();
         let mut messages = Vec::new();
         for message in self.messages.iter().flatten() {
-            match (message["role"].as_str(), message["content"].as_str()) {
-                (Some("system" | "developer"), Some(text)) => instructions.push(text.to_owned()),
+            match (message["role"].as_str(), text_of(&message["content"])) {
+                (Some("system" | "developer"), Some(text)) => instructions.push(text),
                 _ => messages.push(message.clone()),
             }
         }
-        messages.extend(
-            self.prompt
-                .iter()
-                .map(|prompt| json!({ "role": "user", "content": prompt })),
-        );
+        messages.extend(self.prompt_message());
         let instructions = (!instructions.is_empty()).then(|| instructions.join("\n\n"));
         (instructions, messages)
+    }
+
+    /// The messages as they are, without the instructions of `system`.
+    pub(crate) fn all_messages(&self) -> Vec<Value> {
+        let messages = self.messages.iter().flatten().cloned();
+        messages.chain(self.prompt_message()).collect()
+    }
+
+    fn prompt_message(&self) -> Option<Value> {
+        let prompt = self.prompt.as_ref()?;
+        Some(json!({ "role": "user", "content": prompt }))
     }
 
     /// Takes over what `defaults` says and this request does not.
@@ -208,11 +233,34 @@ impl Request {
     }
 }
 
+/// The text of a message, if it has nothing else.
+fn text_of(content: &Value) -> Option<String> {
+    match content {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => {
+            let texts: Option<Vec<&str>> = parts
+                .iter()
+                .map(|part| part["text"].as_str().filter(|_| part["type"] == "text"))
+                .collect();
+            Some(texts?.join("\n\n"))
+        }
+        _ => None,
+    }
+}
+
+/// The bytes of the texts in a value. A picture or a sound counts as a text of some size, and not by its base64.
 fn text_bytes(value: &Value) -> usize {
     match value {
+        Value::String(text) if text.starts_with("data:") => MEDIUM_BYTES,
         Value::String(text) => text.len(),
         Value::Array(items) => items.iter().map(text_bytes).sum(),
-        Value::Object(fields) => fields.values().map(text_bytes).sum(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| match name.as_str() {
+                "data" if value.is_string() => MEDIUM_BYTES,
+                _ => text_bytes(value),
+            })
+            .sum(),
         _ => 0,
     }
 }
@@ -226,6 +274,23 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_is_not_estimated_by_its_base64() {
+        let picture = "A".repeat(1 << 20);
+        let parts = [
+            json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{picture}")}}),
+            json!({"type": "image", "source": {"type": "base64", "data": picture}}),
+        ];
+        for part in parts {
+            let request = Request {
+                messages: Some(vec![json!({"role": "user", "content": [part]})]),
+                ..Request::default()
+            };
+            let tokens = request.prompt_tokens();
+            assert!((1_000..2_000).contains(&tokens), "{tokens}");
+        }
+    }
+
+    #[test]
     fn a_request_that_cannot_be_sent_says_why() {
         for (text, reason) in [
             (r#"{"model": "m"}"#, "asks nothing"),
@@ -235,6 +300,8 @@ mod tests {
             (r#"{"model": "m", "messages": [{"role": "user"}]}"#, "messages[0]"),
             (r#"{"model": "m", "body": {}, "system": "a"}"#, "as it is"),
             (r#"{"model": "m", "body": {"stream": true}}"#, "stream"),
+            (r#"{"model": "m", "body": {"n": 2}}"#, "several answers"),
+            (r#"{"model": "m", "body": {"tools": [{}]}}"#, "tools"),
             (r#"{"model": "m", "prompt": "a", "max_tokens": 0}"#, "max_tokens"),
             (r#"{"model": "m", "prompt": "a", "schema": 3}"#, "`schema`"),
         ] {

@@ -2,7 +2,8 @@
 //!
 //! Checked are `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items`, `prefixItems`, `anyOf`, `oneOf`,
 //! `allOf`, `not`, `$ref` within the schema, and the limits of numbers, texts, arrays and objects. `pattern` and `format`, and
-//! words that describe, are for the model alone.
+//! words that describe, are for the model alone. Other keywords that limit a value are refused, because an answer of another form
+//! would pass.
 
 use std::cell::Cell;
 
@@ -13,6 +14,17 @@ use crate::limits::{SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX};
 /// The types of JSON schema.
 const TYPES: [&str; 7] = [
     "null", "boolean", "object", "array", "number", "integer", "string",
+];
+
+/// Keywords that limit a value and are not checked.
+const UNCHECKED: [&str; 7] = [
+    "patternProperties",
+    "if",
+    "contains",
+    "dependentSchemas",
+    "dependentRequired",
+    "unevaluatedProperties",
+    "unevaluatedItems",
 ];
 
 /// A schema.
@@ -66,6 +78,12 @@ impl<'s> Schema<'s> {
             Value::Object(fields) => fields,
             _ => return Err(format!("{at} is no schema: a schema is an object, true or false")),
         };
+        if let Some(name) = UNCHECKED.into_iter().find(|name| fields.contains_key(*name)) {
+            return Err(format!(
+                "{at}.{name} is not checked here, so answers of another form would pass: leave it out, or say it by `properties`, \
+                 `additionalProperties`, `anyOf` or `items`"
+            ));
+        }
         for name in types(fields.get("type")) {
             if !name.as_str().is_some_and(|name| TYPES.contains(&name)) {
                 return Err(format!("{at}.type is {name}: the types are {}", TYPES.join(", ")));
@@ -341,6 +359,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_keyword_that_is_not_checked_is_refused() {
+        for name in UNCHECKED {
+            let schema = json!({"anyOf": [{"type": "object", name: {}}]});
+            let refused = Schema::new(&schema).expect_err(name);
+            assert!(
+                refused.starts_with(&format!("schema.anyOf[0].{name} is not checked")),
+                "{refused}"
+            );
+        }
+        // These are names of fields.
+        let schema = json!({"type": "object", "properties": {"if": {}, "contains": {}}});
+        assert!(Schema::new(&schema).is_ok());
+    }
 
     #[test]
     fn checks_values() {

@@ -6,13 +6,14 @@ mod error;
 pub mod limiter;
 pub(crate) mod parameters;
 mod pause;
+mod response;
 mod usage;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use gristmill_model::{Clock, SystemClock};
-use reqwest::header::HeaderMap;
+use reqwest::header::HeaderValue;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -22,9 +23,10 @@ use answer::{Completion, Embeddings, Priced};
 pub use error::{DENIED, ServiceError};
 use error::{is_denial, reason};
 pub use limiter::Limiter;
-use limiter::{Permit, RateHeaders};
+use limiter::Permit;
 pub use parameters::ChatRequest;
-use parameters::{CHANGES_MAX, Learned, Parameters, TokensField};
+use parameters::{AnswerForm, CHANGES_MAX, Learned, Parameters, Sent, TokensField};
+use response::{error_status, rate_headers, read_capped, redirect, without_address};
 pub use usage::Usage;
 
 pub use crate::limits::TOKEN_CHARACTERS;
@@ -34,11 +36,11 @@ use crate::request::Request;
 /// The default address of models.
 pub const BASE_URL_DEFAULT: &str = Provider::Openai.base_url();
 
-/// Maximum bytes of one answer.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
-
 /// Maximum tries of one request without an answer to any other request of this process in between.
 const TRIES_MAX: u32 = 12;
+
+/// Maximum answers to one request that cannot be read. Each may be paid.
+const UNREADABLE_MAX: u32 = 2;
 
 /// The longest time for which a request is tried while others are answered.
 const TRIED_FOR_MAX: Duration = Duration::from_secs(3_600);
@@ -123,6 +125,17 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// The key as the value of a header, which is not printed.
+fn header_of(key: &str) -> Result<HeaderValue, ServiceError> {
+    let mut value = HeaderValue::from_str(key).map_err(|_| {
+        ServiceError::Settings(
+            "the key has letters that no key has, such as a line break: check its variable".to_owned(),
+        )
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 /// A service. Clones share one limiter.
 #[derive(Debug, Clone)]
 pub struct Service {
@@ -155,8 +168,16 @@ enum Body<'a> {
 /// The end of one try.
 enum Tried<T> {
     Answered(T),
-    Again { pause: Duration, reason: String },
-    Refused { status: u16, body: String },
+    Again {
+        pause: Duration,
+        reason: String,
+        /// There was an answer, which nobody can read.
+        is_answer: bool,
+    },
+    Refused {
+        status: u16,
+        body: String,
+    },
 }
 
 impl Service {
@@ -190,13 +211,12 @@ impl Service {
                 provider.base_url()
             )));
         }
-        let client = reqwest::Client::builder();
-        let client = match provider {
-            Provider::Openai => client,
-            // A redirect to another host would take the header with the key along.
-            Provider::Anthropic => client.redirect(reqwest::redirect::Policy::none()),
-        };
-        let client = client
+        if let Some(key) = &settings.key {
+            header_of(key)?;
+        }
+        let client = reqwest::Client::builder()
+            // A redirect would take the key or the request to another host.
+            .redirect(reqwest::redirect::Policy::none())
             .timeout(settings.timeout)
             .pool_max_idle_per_host(limiter.concurrency())
             .tcp_nodelay(true)
@@ -229,12 +249,16 @@ impl Service {
     pub async fn reach(&self) -> Result<(), ServiceError> {
         let request = self.client.get(self.address("models")).timeout(REACH_TIMEOUT);
         match self.authorised(request).send().await {
-            Ok(response) if [401, 403].contains(&response.status().as_u16()) => Err(ServiceError::Refused {
+            // A key may be allowed to call models and not to list them: 403.
+            Ok(response) if response.status().as_u16() == 401 => Err(ServiceError::Refused {
                 status: response.status().as_u16(),
-                reason: reason(&read_capped(response).await.unwrap_or_default()),
+                reason: self.told(&read_capped(response).await.unwrap_or_default()),
             }),
             // Any other answer is fine: the service need not know this request.
-            Ok(_) => Ok(()),
+            Ok(response) => redirect(&response).map_or(Ok(()), |reason| {
+                let status = response.status().as_u16();
+                Err(ServiceError::Refused { status, reason })
+            }),
             Err(error) => Err(ServiceError::Unreachable {
                 base_url: printable(&self.settings.base_url),
                 reason: without_address(error),
@@ -272,7 +296,7 @@ impl Service {
     /// [`ServiceError`], after all sensible retries.
     pub async fn answer(&self, request: &ChatRequest<'_>, usage: &mut Usage) -> Result<Answer, ServiceError> {
         let prompt_tokens = (request.text.len() / TOKEN_CHARACTERS + 1) as u64;
-        let completion: Completion = self
+        let (completion, _): (Completion, _) = self
             .post("chat/completions", &Body::Chat(request), prompt_tokens, usage)
             .await?;
         completion
@@ -295,18 +319,20 @@ impl Service {
         let body = text.as_deref().map_or(Body::Request(request), Body::Fixed);
         let prompt_tokens = request.prompt_tokens();
         let path = self.provider.path();
-        let reply = match self.provider {
+        let (reply, used) = match self.provider {
             Provider::Openai => {
-                let completion: Completion = self.post(path, &body, prompt_tokens, usage).await?;
-                completion.reply()
+                let (completion, used): (Completion, _) =
+                    self.post(path, &body, prompt_tokens, usage).await?;
+                (completion.reply(), used)
             }
             Provider::Anthropic => {
-                let message: anthropic::Message = self.post(path, &body, prompt_tokens, usage).await?;
-                message.reply()
+                let (message, used): (anthropic::Message, _) =
+                    self.post(path, &body, prompt_tokens, usage).await?;
+                (message.reply(), used)
             }
         };
         let dropped = match body {
-            Body::Request(request) => dropped(self.learned.now(), request),
+            Body::Request(request) => dropped(used, request),
             _ => Vec::new(),
         };
         Ok(Asked { reply, dropped })
@@ -322,7 +348,7 @@ impl Service {
         let body = json!({ "model": self.settings.model, "input": texts }).to_string();
         let mut usage = Usage::default();
         let tokens = (characters / TOKEN_CHARACTERS + 1) as u64;
-        let mut answer: Embeddings = self
+        let (mut answer, _): (Embeddings, _) = self
             .post("embeddings", &Body::Fixed(&body), tokens, &mut usage)
             .await?;
         if answer.data.iter().all(|embedding| embedding.index.is_some()) {
@@ -356,15 +382,16 @@ impl Service {
             (Provider::Openai, None) => request,
             (Provider::Anthropic, key) => {
                 let request = request.header("anthropic-version", anthropic::VERSION);
-                match key {
-                    Some(key) => request.header("x-api-key", key),
-                    None => request,
+                match key.as_deref().map(header_of) {
+                    Some(Ok(key)) => request.header("x-api-key", key),
+                    _ => request,
                 }
             }
         }
     }
 
-    /// Sends a request until there is an answer, or a retry makes no sense.
+    /// Sends a request until there is an answer, or a retry makes no sense. Returns the parameters with which it was answered,
+    /// too.
     ///
     /// Tries count anew where other requests were answered in the meantime: the service is busy then, and not away.
     async fn post<T: Priced>(
@@ -373,10 +400,12 @@ impl Service {
         body: &Body<'_>,
         prompt_tokens: u64,
         usage: &mut Usage,
-    ) -> Result<T, ServiceError> {
+    ) -> Result<(T, Parameters), ServiceError> {
         let begun_at = Instant::now();
         let mut answered = self.limiter.answered();
-        let (mut tries, mut changes) = (0, 0);
+        let (mut tries, mut changes, mut unreadable) = (0, 0, 0);
+        // What this request leaves out beyond what others do.
+        let mut own = Parameters::default();
         let mut is_first = true;
         loop {
             assert!(
@@ -388,7 +417,7 @@ impl Service {
                 false => self.limiter.acquire_again(prompt_tokens).await,
             };
             tries += 1;
-            let used = self.learned.now();
+            let used = own.fewer(self.learned.now());
             let text = match body {
                 Body::Chat(request) => used.body(&self.settings.model, request).to_string(),
                 Body::Request(request) => self.provider.body(request, used).to_string(),
@@ -396,30 +425,45 @@ impl Service {
             };
             match self.try_once::<T>(permit, path, text, tries).await {
                 Tried::Answered(answer) => {
-                    let told = answer.usage();
+                    let told = answer.usage().unwrap_or_default();
+                    self.learned.adopt(used);
                     usage.calls += 1;
                     usage.input_tokens += told.prompt_tokens;
                     usage.output_tokens += told.completion_tokens;
-                    return Ok(answer);
+                    return Ok((answer, used));
                 }
                 Tried::Refused {
                     status,
                     body: refusal,
                 } => {
-                    if changes < CHANGES_MAX && self.learns(body, used, status, &refusal) {
+                    let without = match changes < CHANGES_MAX && [400, 404, 422].contains(&status) {
+                        true => self.learned.without(used, self.sent(body), &refusal),
+                        false => None,
+                    };
+                    if let Some(without) = without {
+                        own = without;
                         changes += 1;
                         tries -= 1;
                         usage.retries += 1;
                         continue;
                     }
-                    let reason = reason(&refusal);
+                    let reason = self.told(&refusal);
                     return Err(match is_denial(status, &refusal) {
                         true => ServiceError::Denied { status, reason },
                         false => ServiceError::Refused { status, reason },
                     });
                 }
-                Tried::Again { pause, reason } => {
+                Tried::Again {
+                    pause,
+                    reason,
+                    is_answer,
+                } => {
                     usage.retries += 1;
+                    // It may be paid each time.
+                    unreadable += u32::from(is_answer);
+                    if unreadable >= UNREADABLE_MAX {
+                        return Err(ServiceError::Unavailable { tries, reason });
+                    }
                     let now = self.limiter.answered();
                     if now > std::mem::replace(&mut answered, now) && begun_at.elapsed() < TRIED_FOR_MAX {
                         tries = 1;
@@ -434,18 +478,48 @@ impl Service {
         }
     }
 
-    /// Whether a refusal is about a parameter that is left out from now on.
-    fn learns(&self, body: &Body<'_>, used: Parameters, status: u16, refusal: &str) -> bool {
-        matches!(body, Body::Chat(_) | Body::Request(_))
-            && [400, 404, 422].contains(&status)
-            && self.learned.learn(used, refusal)
+    /// The fields of a request that the service may not take.
+    fn sent(&self, body: &Body<'_>) -> Sent {
+        let is_openai = self.provider == Provider::Openai;
+        match body {
+            Body::Chat(request) => Sent {
+                temperature: true,
+                tokens: request.output_tokens_max.is_some(),
+                form: true,
+                system_role: true,
+            },
+            Body::Request(request) => Sent {
+                temperature: request.temperature.is_some(),
+                tokens: is_openai && request.max_tokens.is_some(),
+                form: request.schema.is_some(),
+                system_role: is_openai,
+            },
+            Body::Fixed(_) => Sent {
+                temperature: false,
+                tokens: false,
+                form: false,
+                system_role: false,
+            },
+        }
+    }
+
+    /// The reason in a body. Some services and proxies repeat the key in it.
+    fn told(&self, body: &str) -> String {
+        match self.settings.key.as_deref().filter(|key| !key.is_empty()) {
+            Some(key) => reason(&body.replace(key, "…")),
+            None => reason(body),
+        }
     }
 
     async fn try_once<T: Priced>(&self, permit: Permit, path: &str, body: String, tries: u32) -> Tried<T> {
         let backoff = (PAUSE_FIRST * 2_u32.saturating_pow(tries - 1)).min(PAUSE_MAX);
-        let again = |permit, pause, reason: String| {
+        let again = |permit, pause, reason: String, is_answer| {
             self.limiter.rejected_for(permit, pause, &reason);
-            Tried::Again { pause, reason }
+            Tried::Again {
+                pause,
+                reason,
+                is_answer,
+            }
         };
         let request = self
             .client
@@ -454,45 +528,59 @@ impl Service {
             .body(body);
         let response = match self.authorised(request).send().await {
             Ok(response) => response,
-            Err(error) => return again(permit, backoff, without_address(error)),
+            Err(error) => return again(permit, backoff, without_address(error), false),
         };
-        let status = response.status().as_u16();
         self.limiter.heed(
             rate_headers(response.headers(), "tokens"),
             rate_headers(response.headers(), "requests"),
         );
-        let told_pause = pause::pause(response.headers(), SystemClock.now());
+        let status = response.status().as_u16();
+        // A service that names no time, or one that has passed, is not asked again without a pause for ever.
+        let told_pause = pause::pause(response.headers(), SystemClock.now())
+            .map(|told| if tries > 1 { told.max(backoff) } else { told });
+        let redirect = redirect(&response);
         let text = match read_capped(response).await {
             Ok(text) => text,
-            Err(reason) => return again(permit, backoff, reason),
+            Err(reason) => return again(permit, backoff, reason, false),
         };
-        match status {
+        let refused = |permit, status, body| {
+            self.limiter.refused(permit);
+            Tried::Refused { status, body }
+        };
+        if let Some(redirect) = redirect {
+            return refused(permit, status, redirect);
+        }
+        // Some proxies answer by status 200 and an error.
+        let status = match status {
             200..=299 => match serde_json::from_str::<T>(&text) {
                 Ok(answer) => {
-                    let usage = answer.usage();
+                    let usage = answer.usage().unwrap_or_default();
                     self.limiter
                         .succeeded(permit, usage.prompt_tokens, usage.completion_tokens);
-                    Tried::Answered(answer)
+                    return Tried::Answered(answer);
                 }
-                Err(error) => again(
-                    permit,
-                    backoff,
-                    format!("its answer does not have the form of {path}: {error}"),
-                ),
+                Err(error) => match error_status(&text) {
+                    Some(status) => status,
+                    None => {
+                        let reason = format!(
+                            "its answer does not have the form of {path}: {error}; it begins: {}",
+                            self.told(&text)
+                        );
+                        return again(permit, backoff, reason, true);
+                    }
+                },
             },
-            _ if is_denial(status, &text) => {
-                self.limiter.refused(permit);
-                Tried::Refused { status, body: text }
-            }
+            status => status,
+        };
+        match status {
+            _ if is_denial(status, &text) => refused(permit, status, text),
             408 | 409 | 425 | 429 | 500..=599 => again(
                 permit,
                 told_pause.unwrap_or(backoff),
-                format!("status {status}: {}", reason(&text)),
+                format!("status {status}: {}", self.told(&text)),
+                false,
             ),
-            _ => {
-                self.limiter.refused(permit);
-                Tried::Refused { status, body: text }
-            }
+            _ => refused(permit, status, text),
         }
     }
 }
@@ -506,35 +594,16 @@ fn dropped(parameters: Parameters, request: &Request) -> Vec<&'static str> {
             request.temperature.is_some() && !parameters.has_temperature,
         ),
         ("max_tokens", request.max_tokens.is_some() && has_no_limit),
+        // The instructions have it then, and the answer is checked all the same.
+        (
+            "schema",
+            request.schema.is_some() && parameters.form != AnswerForm::Schema,
+        ),
     ];
     fields
         .into_iter()
         .filter_map(|(name, is_dropped)| is_dropped.then_some(name))
         .collect()
-}
-
-/// Reads the body, if it does not exceed the limit.
-async fn read_capped(mut response: reqwest::Response) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    while let Some(part) = response.chunk().await.map_err(without_address)? {
-        bytes.extend_from_slice(&part);
-        if bytes.len() > ANSWER_BYTES_MAX {
-            return Err(format!("its answer has more than {ANSWER_BYTES_MAX} bytes"));
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| "its answer is not UTF-8".to_owned())
-}
-
-/// Writes the error without the address, which may contain secrets.
-fn without_address(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
 }
 
 /// Writes an address without the name and the password that it may contain.
@@ -545,23 +614,6 @@ fn printable(base_url: &str) -> String {
     // An address that cannot have a name or a password has none.
     let _ = (url.set_username(""), url.set_password(None));
     url.as_str().trim_end_matches('/').to_owned()
-}
-
-/// Reads the headers `x-ratelimit-limit-tokens` and so on, or `anthropic-ratelimit-tokens-limit` and so on.
-fn rate_headers(headers: &HeaderMap, what: &str) -> RateHeaders {
-    let number = |part: &str| {
-        headers
-            .get(format!("x-ratelimit-{part}-{what}"))
-            .or_else(|| headers.get(format!("anthropic-ratelimit-{what}-{part}")))?
-            .to_str()
-            .ok()?
-            .parse::<f64>()
-            .ok()
-    };
-    RateHeaders {
-        limit_per_minute: number("limit"),
-        remaining: number("remaining"),
-    }
 }
 
 #[cfg(test)]
@@ -602,18 +654,5 @@ mod tests {
             let error = Service::new(settings(wrong), limiter()).expect_err("no address");
             assert!(error.to_string().contains(BASE_URL_DEFAULT), "{error}");
         }
-    }
-
-    #[test]
-    fn reads_headers() {
-        let mut headers = HeaderMap::new();
-        headers.insert("x-ratelimit-remaining-tokens", "77".parse().expect("a value"));
-        assert_eq!(rate_headers(&headers, "tokens").remaining, Some(77.0));
-        assert_eq!(rate_headers(&headers, "requests"), RateHeaders::default());
-        headers.insert(
-            "anthropic-ratelimit-requests-limit",
-            "50".parse().expect("a value"),
-        );
-        assert_eq!(rate_headers(&headers, "requests").limit_per_minute, Some(50.0));
     }
 }

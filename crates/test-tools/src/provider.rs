@@ -33,6 +33,8 @@ pub enum Fault {
     Cut,
     /// Does nothing, and answers by this status, with these headers and this message.
     Reject(u16, Vec<(String, String)>, String),
+    /// Does nothing, and answers by status 200 and these words.
+    Say(String),
     /// Does the work, and adds these headers.
     Headers(Vec<(String, String)>),
 }

@@ -79,7 +79,7 @@ pub struct RetryArguments {
     /// Time limit of one attempt; an attempt beyond it is killed and fails [default: no limit]
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub timeout: Option<Duration>,
-    /// Retries of a failed job [default: 2; 0 for run]
+    /// Retries of a failed job [default: 2; 0 for run and llm]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..ATTEMPTS_MAX as i64))]
     pub retries: Option<u32>,
     /// Growth of the delay from retry to retry
@@ -122,7 +122,7 @@ pub struct ConcurrencyArguments {
     /// Processes of each script [default: the number of processors; 1 for an agent without --batch]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub jobs: Option<u32>,
-    /// Concurrent jobs in each process of an asynchronous script; with --extractor, concurrent model calls
+    /// Concurrent jobs in each process of an asynchronous script; with --extractor or --llm, concurrent calls of a model
     /// [default: 32 jobs, 20 calls; 1 for an agent without --batch]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_096))]
     pub concurrency: Option<u32>,

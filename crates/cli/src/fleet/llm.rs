@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use gristmill_engine::Handler;
 use gristmill_llm::job::{Endpoint, LLM_KIND, LlmHandler, LlmSettings};
+use gristmill_llm::limits::DENIED_PAUSE;
 use gristmill_llm::service::limiter::LimiterSettings;
 use gristmill_model::batch::check_name;
 
@@ -20,8 +21,7 @@ use crate::run::{ModelWork, Work, run_items};
 /// The time limit of one call of a worker. The providers' own packages have the same.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The failures after which a run stops, unless others are given. Each attempt costs money, and a quota that is used up
-/// fails them all.
+/// The failures after which a run stops, unless others are given. Each attempt costs money.
 const HALT_DEFAULT: Halt = Halt::Percent(50.0);
 
 /// Runs the command.
@@ -41,7 +41,7 @@ impl LlmWorkerArguments {
         if !self.llm {
             return Ok(None);
         }
-        let endpoints = Endpoint::all(None)?;
+        let endpoints = Endpoint::all(None);
         if endpoints.is_empty() {
             bail!(
                 "--llm calls models: set OPENAI_API_KEY or ANTHROPIC_API_KEY (or one of them with _FILE) in the environment, or \
@@ -56,8 +56,20 @@ impl LlmWorkerArguments {
                 ..limits.unwrap_or_default()
             },
             prices: self.prices.read()?,
+            denied_pause: Some(DENIED_PAUSE),
         };
-        Ok(Some(Arc::new(LlmHandler::new(settings))))
+        let handler = LlmHandler::new(settings);
+        let mut denied = handler.denied();
+        tokio::spawn(async move {
+            while denied.changed().await.is_ok() {
+                let reason = denied.borrow_and_update().clone().unwrap_or_default();
+                say!(
+                    "gristmill: warning: {reason}; jobs of this provider wait, and it is asked again every {} s",
+                    DENIED_PAUSE.as_secs()
+                );
+            }
+        });
+        Ok(Some(Arc::new(handler)))
     }
 }
 

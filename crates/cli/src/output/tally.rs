@@ -24,6 +24,10 @@ pub struct Tally {
     cached_tokens: u64,
     cost: f64,
     priced: u64,
+    /// Answers that are cut off.
+    cut: u64,
+    /// Answers whose tokens the service does not count.
+    uncounted: u64,
     /// The answers of models without a price.
     unpriced: BTreeMap<String, u64>,
 }
@@ -33,7 +37,13 @@ pub struct Tally {
 struct Told<'v> {
     #[serde(borrow)]
     model: Cow<'v, str>,
-    tokens: Tokens,
+    /// Values of other jobs have none.
+    #[serde(rename = "lane")]
+    _lane: Cow<'v, str>,
+    #[serde(default)]
+    tokens: Option<Tokens>,
+    #[serde(default)]
+    cut: bool,
     #[serde(default)]
     cost: Option<f64>,
     #[serde(default)]
@@ -56,9 +66,14 @@ impl Tally {
         };
         self.answers += 1;
         self.shared += u64::from(told.shared);
-        self.input_tokens += told.tokens.input;
-        self.output_tokens += told.tokens.output;
-        self.cached_tokens += told.tokens.cached;
+        self.cut += u64::from(told.cut);
+        let Some(tokens) = told.tokens else {
+            self.uncounted += u64::from(!told.shared);
+            return;
+        };
+        self.input_tokens += tokens.input;
+        self.output_tokens += tokens.output;
+        self.cached_tokens += tokens.cached;
         match told.cost {
             Some(cost) => {
                 self.cost += cost;
@@ -91,6 +106,18 @@ impl Tally {
                 show_count(self.shared)
             ));
         }
+        if self.cut > 0 {
+            text.push_str(&format!(
+                "; {} cut off by the limit of tokens",
+                show_count(self.cut)
+            ));
+        }
+        if self.uncounted > 0 {
+            text.push_str(&format!(
+                "; the tokens and the cost of {} are unknown, because the service does not count them",
+                show_count(self.uncounted)
+            ));
+        }
         if !self.unpriced.is_empty() {
             let names: Vec<&str> = self
                 .unpriced
@@ -117,8 +144,10 @@ impl Tally {
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
             "cached_tokens": self.cached_tokens,
-            "cost": self.unpriced.is_empty().then_some(self.cost),
+            "cost": (self.unpriced.is_empty() && self.uncounted == 0).then_some(self.cost),
             "shared": self.shared,
+            "cut": self.cut,
+            "uncounted": self.uncounted,
             "unpriced_models": self.unpriced.keys().collect::<Vec<_>>(),
         })
     }
@@ -142,6 +171,13 @@ mod tests {
         let text = "1,000 tokens in (500 of them cached), 20 out; cost 0.2500; 1 equal to another request and not paid";
         assert_eq!(tally.text().as_deref(), Some(text));
         assert_eq!(tally.json()["cost"], 0.25);
+        tally.add(r#"{"text":"a","model":"m","lane":"live","cut":true}"#);
+        let text = tally.text().unwrap_or_default();
+        assert!(
+            text.contains("; 1 cut off") && text.contains("cost of 1 are unknown"),
+            "{text}"
+        );
+        assert_eq!(tally.json()["cost"], serde_json::Value::Null);
         tally.add(r#"{"text":"a","model":"new \"n\"","tokens":{"input":1,"output":1},"lane":"live"}"#);
         assert!(
             tally

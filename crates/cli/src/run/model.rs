@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
 use gristmill_engine::Handler;
@@ -13,6 +13,7 @@ use gristmill_llm::service::limiter::LimiterSettings;
 use gristmill_model::item;
 use gristmill_runtime::{field_names, fill_template};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::arguments::model::llm::{LlmArguments, PricesArguments};
 use crate::input::Payloads;
@@ -21,6 +22,8 @@ use crate::input::Payloads;
 pub struct ModelWork {
     requests: Arc<Requests>,
     settings: LlmSettings,
+    /// The refusal of all requests of the key, once there is a handler.
+    denied: OnceLock<watch::Receiver<Option<String>>>,
 }
 
 /// The form of the requests.
@@ -59,6 +62,14 @@ impl ModelWork {
             ..defaults.clone()
         };
         probe.check()?;
+        if let Some(template) = &template
+            && fill_template(template, "1") == fill_template(template, "2")
+            && field_names(template).is_empty()
+        {
+            bail!(
+                "--template has no place for the item, so all requests would be equal: write {{}} or {{field}} into it"
+            );
+        }
         if template.is_some() && arguments.model.is_none() {
             bail!("--template makes requests of data, which names no model: give --model");
         }
@@ -68,13 +79,19 @@ impl ModelWork {
             requests_per_minute: arguments.requests_per_minute.map(|requests| requests as f64),
         };
         let settings = LlmSettings {
-            endpoints: Endpoint::all(arguments.base_url.as_deref().map(|url| (arguments.provider, url)))?,
+            endpoints: Endpoint::all(arguments.base_url.as_deref().map(|url| (arguments.provider, url))),
             timeout: arguments.call_timeout,
             limits,
             prices: arguments.prices.read()?,
+            // The run ends, and goes on when the key is mended.
+            denied_pause: None,
         };
         let requests = Arc::new(Requests { defaults, template });
-        Ok(ModelWork { requests, settings })
+        Ok(ModelWork {
+            requests,
+            settings,
+            denied: OnceLock::new(),
+        })
     }
 
     /// Makes the payload of an item.
@@ -91,12 +108,29 @@ impl ModelWork {
     /// The handler. Fails if the provider cannot be reached or refuses the key, before any job is made.
     pub async fn start(&self) -> anyhow::Result<Arc<dyn Handler>> {
         let handler = LlmHandler::new(self.settings.clone());
+        let _ = self.denied.set(handler.denied());
         let defaults = &self.requests.defaults;
-        handler
-            .service(defaults.provider, &defaults.model)?
-            .reach()
-            .await?;
+        // Without a default model, items name the providers that they use.
+        if !defaults.model.is_empty() {
+            handler
+                .service(defaults.provider, &defaults.model)?
+                .reach()
+                .await?;
+        }
         Ok(Arc::new(handler))
+    }
+}
+
+impl ModelWork {
+    /// Resolves with the reason when the provider refuses all requests of the key.
+    pub async fn denied(&self) -> String {
+        let Some(denied) = self.denied.get() else {
+            return std::future::pending().await;
+        };
+        match denied.clone().wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 

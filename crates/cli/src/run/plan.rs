@@ -16,6 +16,7 @@ use super::work::Work;
 use crate::arguments::run::ItemsArguments;
 use crate::input::{BatchReader, Input, InputBatch, Reopened};
 use crate::output::target::refuse_taken;
+use crate::span::show_number_of;
 
 /// The work and the input, before the store is read.
 pub struct Request {
@@ -167,6 +168,9 @@ impl Plan {
             .difference(&request.description.script)
             .into_iter()
             .collect();
+        if request.work.makes_payloads() && !changes.is_empty() {
+            refuse_other_requests(store, request, arguments, &run, &before).await?;
+        }
         let mut retried = None;
         let options = batch_options(arguments);
         let mut reader = match request.input.reopen(limits, run.progress, &before.input)? {
@@ -176,7 +180,7 @@ impl Plan {
                 } else {
                     let failed = FailedItems::of(store, &run, &before.kind, &options).await?;
                     // Other requests are made of the same lines.
-                    if request.work.makes_payloads() && !changes.is_empty() && !request.input.is_stdin() {
+                    if request.work.makes_payloads() && !changes.is_empty() {
                         let (corrected, reader) = failed.correct(&request.input, limits, false).await?;
                         retried = Some(corrected);
                         reader
@@ -205,11 +209,7 @@ impl Plan {
             let is_other_program = before.script.is_other_program(&request.description.script);
             return Err(has_changed(&run.name, &changes, is_other_program));
         }
-        let filter = JobFilter {
-            run: Some(run.id),
-            ..JobFilter::default()
-        };
-        let mut counts = store.counts(&filter).await?;
+        let mut counts = counts_of(store, run.id).await?;
         let corrections = Corrections::of(store, run.id).await?;
         // The corrected jobs stand for the cancelled ones.
         counts.cancelled = counts.cancelled.saturating_sub(corrections.replaced());
@@ -258,7 +258,53 @@ impl Plan {
     }
 }
 
-/// Refuses a run whose first items all have the same problem: it is one of the command, and not of the items.
+async fn counts_of(store: &Arc<dyn Store>, run: RunId) -> anyhow::Result<JobCounts> {
+    let filter = JobFilter {
+        run: Some(run),
+        ..JobFilter::default()
+    };
+    Ok(store.counts(&filter).await?)
+}
+
+/// Refuses to go on with other requests where some would stay as they were: with jobs that are submitted and have not ended,
+/// with items that cannot be read again, or with changed lines, which nobody could compare with the old requests.
+async fn refuse_other_requests(
+    store: &Arc<dyn Store>,
+    request: &Request,
+    arguments: &ItemsArguments,
+    run: &Run,
+    before: &Description,
+) -> anyhow::Result<()> {
+    if !arguments.continue_run && !arguments.retry_failed {
+        return Ok(());
+    }
+    let name = &run.name;
+    let counts = counts_of(store, run.id).await?;
+    let pending = counts.total() - counts.ended();
+    if pending > 0 {
+        bail!(
+            "run `{name}` has {} of its former requests that have not ended, and the options of the requests have changed: run it \
+             to its end with the former options first, say --restart to begin anew, or give this run another --name",
+            show_number_of(pending, "job")
+        );
+    }
+    if arguments.retry_failed && request.input.is_stdin() {
+        bail!(
+            "the options of the requests have changed, and the items of standard input cannot be made into other requests: say \
+             --restart to begin anew, or run the failed items again with the former options"
+        );
+    }
+    if arguments.retry_failed && before.input != request.description.input {
+        bail!(
+            "the options of the requests and the input {} have both changed: run the changed lines with the former options first, \
+             or say --restart to begin anew",
+            request.input.name()
+        );
+    }
+    Ok(())
+}
+
+/// Refuses a run none of whose first items can be read: the problem is one of the command, and not of the items.
 fn refuse_all_unreadable(first: &InputBatch) -> anyhow::Result<()> {
     let is_all = first.rejected.len() as u64 == u64::from(first.payloads.count());
     match first.rejected.first() {

@@ -68,6 +68,15 @@ impl Work {
         }
     }
 
+    /// Resolves with the reason when the work has to stop, because each further job would fail.
+    pub async fn denied(&self) -> String {
+        match self {
+            Work::Script { .. } => std::future::pending().await,
+            #[cfg(feature = "full")]
+            Work::Model(work) => work.denied().await,
+        }
+    }
+
     /// The identity to store.
     pub fn identity(&self) -> anyhow::Result<ScriptIdentity> {
         match self {

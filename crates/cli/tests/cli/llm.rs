@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
+use gristmill_llm::provider::Provider;
 use gristmill_test_tools::provider::{Fault, StandInProvider};
 use serde_json::{Value, json};
 
@@ -166,6 +167,10 @@ fn a_command_with_a_mistake_says_so_before_a_request_is_paid() {
         ),
         (vec!["rows.jsonl", "--template", "{text}"], "give --model"),
         (
+            vec!["rows.jsonl", "--template", "kind?", "--model", "m"],
+            "no place for the item",
+        ),
+        (
             vec!["prompts.jsonl", "--model", "m", "--schema", "bad.json"],
             "schema.type is \"text\"",
         ),
@@ -205,10 +210,21 @@ fn a_command_with_a_mistake_says_so_before_a_request_is_paid() {
         let error = run(&workspace, &stand_in, &all).error();
         assert!(error.contains(reason), "{arguments:?}: {error}");
     }
+    // A key of another provider that cannot be read is no matter.
+    let mut other = command(
+        &workspace,
+        &stand_in,
+        &["llm", "prompts.jsonl", "--model", "m", "--name", "other"],
+    );
+    other
+        .env_remove("ANTHROPIC_API_KEY")
+        .env("ANTHROPIC_API_KEY_FILE", "none.txt");
+    Ended::from(other.output().expect("the program starts")).expect(0);
+    let paid = stand_in.billed().len();
     stand_in.lie(|_| Some(Fault::Reject(401, Vec::new(), "wrong key".to_owned())));
     let error = run(&workspace, &stand_in, &["llm", "prompts.jsonl", "--model", "m"]).error();
     assert!(error.contains("wrong key"), "{error}");
-    assert_eq!(stand_in.billed().len(), 0);
+    assert_eq!(stand_in.billed().len(), paid);
     let mut without = command(&workspace, &stand_in, &["llm", "prompts.jsonl", "--model", "m"]);
     without.env_remove("OPENAI_API_KEY").env_remove("OPENAI_BASE_URL");
     let error = Ended::from(without.output().expect("the program starts")).error();
@@ -236,16 +252,21 @@ fn a_quota_that_is_used_up_stops_the_run() {
         "out.jsonl",
         "--json",
     ];
-    let told = json_lines(&run(&workspace, &stand_in, &arguments).expect(1)).remove(0);
-    assert_eq!(told["state"], "halted");
+    let stopped = run(&workspace, &stand_in, &arguments);
+    assert_eq!(stopped.code, Some(2), "{}", stopped.stderr);
     assert!(
-        stand_in.calls("live") < PROMPTS / 2,
+        stopped.stderr.contains("refuses all requests (429)") && stopped.stderr.contains("no job failed"),
+        "{}",
+        stopped.stderr
+    );
+    // Those that were under way when the first refusal came.
+    assert!(
+        stand_in.calls("live") < 30 + 100,
         "{} calls",
         stand_in.calls("live")
     );
     stand_in.lie(|_| None);
-    let again = [&arguments[..], &["--retry-failed"]].concat();
-    run(&workspace, &stand_in, &again).expect(0);
+    run(&workspace, &stand_in, &arguments).expect(0);
     assert_eq!(
         stand_in.billed().len() as u64,
         PROMPTS,
@@ -333,4 +354,62 @@ fn a_killed_run_goes_on_and_pays_at_most_for_what_was_under_way() {
         twice as usize <= kills * PROMPTS / 2,
         "{twice} paid twice after {kills} kills"
     );
+}
+
+#[test]
+fn no_script_gets_a_key_of_a_provider() {
+    let workspace = Workspace::new();
+    workspace
+        .write(
+            "keys.py",
+            "import os\n\ndef main(item):\n    return [name for name in os.environ if 'API_KEY' in name]\n",
+        )
+        .write("one.jsonl", "1\n");
+    let mut command = workspace.command("");
+    command.args(["run", "keys.py", "one.jsonl", "--values", "--quiet"]);
+    for provider in Provider::ALL {
+        for ending in ["", "_FILE"] {
+            command.env(format!("{}_API_KEY{ending}", provider.variables()), SECRET);
+        }
+    }
+    let ended = Ended::from(command.output().expect("the program starts"));
+    assert_eq!(ended.expect(0).trim(), "[]");
+}
+
+#[test]
+fn requests_that_are_submitted_are_not_mixed_with_other_ones() {
+    let workspace = Workspace::new();
+    let (_runtime, stand_in) = serve();
+    workspace.write(
+        "prompts.jsonl",
+        (0..50).map(|n| format!("\"text {n}\"\n")).collect::<String>(),
+    );
+    stand_in.lie(|call| {
+        let is_over = call.name() == "live" && call.before >= 10;
+        is_over.then(|| Fault::Reject(401, Vec::new(), "over".to_owned()))
+    });
+    let with = |model: &'static str, more: &[&'static str]| {
+        let arguments = [
+            "llm",
+            "prompts.jsonl",
+            "--model",
+            model,
+            "--output",
+            "out.jsonl",
+            "--quiet",
+        ];
+        run(&workspace, &stand_in, &[&arguments[..], more].concat())
+    };
+    assert_eq!(with("small", &[]).code, Some(2));
+    stand_in.lie(|_| None);
+    let paid = stand_in.billed().len();
+    for option in ["--continue", "--retry-failed"] {
+        let error = with("large", &[option]).error();
+        assert!(error.contains("former requests that have not ended"), "{error}");
+    }
+    assert_eq!(stand_in.billed().len(), paid);
+    with("small", &[]).expect(0);
+    let values = values(&workspace, "out.jsonl");
+    assert_eq!(values.len(), 50);
+    assert!(values.iter().all(|value| value["model"] == "small"));
 }

@@ -51,9 +51,9 @@ pub(crate) struct Message {
 #[derive(Debug, Deserialize, Clone, Copy, Default)]
 struct MessageUsage {
     #[serde(default)]
-    input_tokens: u64,
+    input_tokens: Option<u64>,
     #[serde(default)]
-    output_tokens: u64,
+    output_tokens: Option<u64>,
     #[serde(default)]
     cache_read_input_tokens: Option<u64>,
     #[serde(default)]
@@ -62,16 +62,15 @@ struct MessageUsage {
 
 impl Priced for Message {
     /// The tokens, of which this provider counts the cached ones apart.
-    fn usage(&self) -> TokenUsage {
-        let usage = self.usage.unwrap_or_default();
+    fn usage(&self) -> Option<TokenUsage> {
+        let usage = self.usage?;
         let cached = usage.cache_read_input_tokens.unwrap_or_default();
-        TokenUsage {
-            prompt_tokens: usage.input_tokens
-                + cached
-                + usage.cache_creation_input_tokens.unwrap_or_default(),
-            completion_tokens: usage.output_tokens,
+        let written = usage.cache_creation_input_tokens.unwrap_or_default();
+        Some(TokenUsage {
+            prompt_tokens: usage.input_tokens.unwrap_or_default() + cached + written,
+            completion_tokens: usage.output_tokens.unwrap_or_default(),
             cached_tokens: cached,
-        }
+        })
     }
 }
 
@@ -115,12 +114,9 @@ mod tests {
             .expect("a message")
         };
         let reply = message("end_turn").reply();
+        let usage = reply.usage.expect("the tokens are counted");
         assert_eq!(
-            (
-                reply.usage.prompt_tokens,
-                reply.usage.cached_tokens,
-                reply.usage.completion_tokens
-            ),
+            (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens),
             (43, 40, 2)
         );
         assert_eq!(reply.model.as_deref(), Some("m-1"));

@@ -8,7 +8,10 @@ use crate::service::parameters::{AnswerForm, Parameters, TokensField};
 
 /// The body of a chat completion.
 pub fn body(request: &Request, parameters: Parameters) -> Value {
-    let (instructions, mut messages) = request.parted();
+    let (instructions, mut messages) = match parameters.has_system_role {
+        true => (request.system.clone(), request.all_messages()),
+        false => request.parted(),
+    };
     if let Some(instructions) = instructions_with_schema(instructions, request, parameters) {
         let first = messages.first_mut().map(|message| &mut message["content"]);
         match first {

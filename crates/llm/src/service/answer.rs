@@ -4,12 +4,15 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::limits::EXCERPT_CHARACTERS_MAX;
+
 /// Places in an answer at which JSON is looked for. Prose seldom has more braces before it.
 const JSON_BEGINNINGS_MAX: usize = 64;
 
 /// An answer that states its cost.
 pub(crate) trait Priced: DeserializeOwned {
-    fn usage(&self) -> TokenUsage;
+    /// The tokens, if the service counts them.
+    fn usage(&self) -> Option<TokenUsage>;
 }
 
 #[derive(Deserialize)]
@@ -24,9 +27,9 @@ pub(crate) struct Completion {
 #[derive(Deserialize, Clone, Copy, Default)]
 struct CompletionUsage {
     #[serde(default)]
-    prompt_tokens: u64,
+    prompt_tokens: Option<u64>,
     #[serde(default)]
-    completion_tokens: u64,
+    completion_tokens: Option<u64>,
     #[serde(default)]
     prompt_tokens_details: Option<PromptDetails>,
 }
@@ -67,7 +70,7 @@ pub(super) struct Embedding {
     pub embedding: Vec<f32>,
 }
 
-/// The tokens of one call, as the service counts them. All are 0 if it does not say.
+/// The tokens of one call, as the service counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TokenUsage {
     /// Tokens that were sent.
@@ -81,27 +84,27 @@ pub struct TokenUsage {
     pub cached_tokens: u64,
 }
 
-impl From<Option<CompletionUsage>> for TokenUsage {
-    fn from(usage: Option<CompletionUsage>) -> TokenUsage {
-        let usage = usage.unwrap_or_default();
+impl From<CompletionUsage> for TokenUsage {
+    fn from(usage: CompletionUsage) -> TokenUsage {
         let details = usage.prompt_tokens_details.unwrap_or_default();
+        let prompt_tokens = usage.prompt_tokens.unwrap_or_default();
         TokenUsage {
-            prompt_tokens: usage.prompt_tokens,
-            completion_tokens: usage.completion_tokens,
-            cached_tokens: details.cached_tokens.unwrap_or_default().min(usage.prompt_tokens),
+            prompt_tokens,
+            completion_tokens: usage.completion_tokens.unwrap_or_default(),
+            cached_tokens: details.cached_tokens.unwrap_or_default().min(prompt_tokens),
         }
     }
 }
 
 impl Priced for Completion {
-    fn usage(&self) -> TokenUsage {
-        self.usage.into()
+    fn usage(&self) -> Option<TokenUsage> {
+        self.usage.map(TokenUsage::from)
     }
 }
 
 impl Priced for Embeddings {
-    fn usage(&self) -> TokenUsage {
-        self.usage.into()
+    fn usage(&self) -> Option<TokenUsage> {
+        self.usage.map(TokenUsage::from)
     }
 }
 
@@ -110,8 +113,8 @@ impl Priced for Embeddings {
 pub struct Reply {
     /// Its words, or its reason for giving none.
     pub answer: Result<Answer, String>,
-    /// The tokens that are paid.
-    pub usage: TokenUsage,
+    /// The tokens that are paid; `None` if the service does not count them.
+    pub usage: Option<TokenUsage>,
     /// The name of the model that replied, if the service says it.
     pub model: Option<String>,
 }
@@ -123,6 +126,24 @@ pub struct Answer {
     pub content: String,
     /// Whether the limit of tokens cut it off.
     pub is_cut: bool,
+}
+
+impl Answer {
+    /// Its JSON, around which [other words](parse_answer) may stand. A part of the JSON in an answer that is cut off is no
+    /// answer.
+    ///
+    /// # Errors
+    ///
+    /// The problem, as text.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, String> {
+        if !self.is_cut {
+            return parse_answer(&self.content);
+        }
+        let after = self.content.rsplit_once("</think>").map(|(_, after)| after);
+        serde_json::from_str(&self.content)
+            .or_else(|error| after.map_or(Err(error), serde_json::from_str))
+            .map_err(|error| format!("it is cut off: {error}"))
+    }
 }
 
 impl Completion {
@@ -143,13 +164,15 @@ impl Completion {
             let reason = choice.finish_reason.as_deref().unwrap_or_default();
             is_cut |= reason == "length" || reason == "max_tokens";
             let content = text(&choice.message.content);
+            // The words before the filter are no answer to what was asked.
+            if reason == "content_filter" {
+                return Err(held_back(&content));
+            }
             if !content.trim().is_empty() {
                 return Ok(Answer { content, is_cut });
             }
             if let Some(refusal) = choice.message.refusal.filter(|refusal| !refusal.is_empty()) {
                 declined = Some(refusal);
-            } else if reason == "content_filter" {
-                declined = Some("its filter held the answer back".to_owned());
             }
         }
         match declined {
@@ -159,6 +182,14 @@ impl Completion {
                 is_cut,
             }),
         }
+    }
+}
+
+fn held_back(content: &str) -> String {
+    let begin: String = content.chars().take(EXCERPT_CHARACTERS_MAX).collect();
+    match begin.trim() {
+        "" => "its filter held the answer back".to_owned(),
+        begin => format!("its filter held the rest of the answer back, which begins: {begin}"),
     }
 }
 
@@ -179,6 +210,10 @@ fn text(content: &Value) -> String {
 ///
 /// The problem, as text.
 pub fn parse_answer<T: DeserializeOwned>(content: &str) -> Result<T, String> {
+    // A text in the JSON may speak of thoughts.
+    if let Ok(parsed) = serde_json::from_str(content) {
+        return Ok(parsed);
+    }
     let content = content
         .rsplit_once("</think>")
         .map_or(content, |(_, after)| after)
@@ -219,6 +254,7 @@ mod tests {
             "{\"topics\": [\"bees\"]}",
             "```json\n{\"topics\": [\"bees\"]}\n```",
             "<think>It is {about} bees: {\"topics\": []}.</think>\n{\"topics\": [\"bees\"]}",
+            "{\"note\": \"a </think> in a text\", \"topics\": [\"bees\"]}",
             "Here is the {JSON}, as asked:\n\n```\n{\"topics\": [\"bees\"]}\n```\nAnything else?",
         ] {
             let parsed: Topics = parse_answer(content).unwrap_or_else(|error| panic!("{content}: {error}"));
@@ -250,6 +286,12 @@ mod tests {
         let refused =
             answer(json!({"message": {"content": null, "refusal": "I cannot."}, "finish_reason": "stop"}));
         assert_eq!(refused, Err("I cannot.".to_owned()));
-        assert!(answer(json!({"message": {"content": ""}, "finish_reason": "content_filter"})).is_err());
+        for content in ["", "How to"] {
+            let filtered =
+                answer(json!({"message": {"content": content}, "finish_reason": "content_filter"}));
+            assert!(
+                filtered.is_err_and(|reason| reason.contains("its filter held") && reason.ends_with(content))
+            );
+        }
     }
 }

@@ -68,6 +68,12 @@ impl ServiceError {
             ServiceError::Settings(_) => "settings",
         }
     }
+
+    /// Whether the service refuses all requests of this key, and not only those of one model: the key is wrong, or nothing
+    /// is left of its quota. The same request may be answered once the key is mended.
+    pub const fn is_of_key(&self) -> bool {
+        matches!(self, ServiceError::Denied { status, .. } if !matches!(*status, 403 | 404))
+    }
 }
 
 /// Words in the body of a refusal that no other request would avoid: nothing is left to spend.
@@ -127,6 +133,16 @@ mod tests {
         assert!(!is_denial(429, "too many"));
         assert!(is_denial(401, "") && is_denial(404, "The model `x` does not exist"));
         assert!(!is_denial(403, "Your input was flagged"));
+        let denied = |status| ServiceError::Denied {
+            status,
+            reason: String::new(),
+        };
+        assert!(
+            [400, 401, 402, 429]
+                .into_iter()
+                .all(|status| denied(status).is_of_key())
+        );
+        assert!(!denied(404).is_of_key() && !denied(403).is_of_key());
         assert_eq!(reason(quota), "You exceeded your current quota");
         assert_eq!(reason(r#"{"error": "no  model"}"#), "no model");
     }

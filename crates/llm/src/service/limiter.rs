@@ -35,9 +35,19 @@ impl Calling {
         let _ = self.runs.subscribe().wait_for(|runs| !*runs).await;
     }
 
+    /// Resolves when a call runs.
+    pub(crate) async fn begins(&self) {
+        let _ = self.runs.subscribe().wait_for(|runs| *runs).await;
+    }
+
     /// Lets the next call count for others as well.
     pub fn counts_for(&self, others: Vec<Arc<Calling>>) {
         *self.others.lock().unwrap_or_else(PoisonError::into_inner) = others;
+    }
+
+    /// Notes for the job of this task that its call has ended, and that it waits.
+    pub(crate) fn waits() {
+        Calling::note(false);
     }
 
     fn set(&self, runs: bool) {

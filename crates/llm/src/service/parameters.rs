@@ -20,7 +20,7 @@ pub struct ChatRequest<'a> {
 }
 
 /// The way in which the form of an answer is requested. Not all services know the strictest one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AnswerForm {
     /// `json_schema`, which the newest services know.
     Schema,
@@ -31,7 +31,7 @@ pub enum AnswerForm {
 }
 
 /// The field that limits the tokens of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokensField {
     /// The older name, which most services know.
     MaxTokens,
@@ -79,29 +79,90 @@ impl Learned {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Learns from a refusal of a request with these parameters. Returns whether the request makes sense again, with others.
-    pub fn learn(&self, used: Parameters, refusal: &str) -> bool {
+    /// Takes over what a request was answered without.
+    pub fn adopt(&self, used: Parameters) {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if *now != used {
-            // Another call has learned it in the meantime.
-            return true;
+        *now = now.fewer(used);
+    }
+
+    /// The parameters with which a refused request makes sense again, if there are any. They hold for this request, and for
+    /// others only once it is [answered](Learned::adopt): a refusal may be about a value, and not about the parameter.
+    pub fn without(&self, used: Parameters, sent: Sent, refusal: &str) -> Option<Parameters> {
+        // Another call may have learned it in the meantime.
+        let known = used.fewer(self.now());
+        match known == used {
+            true => used.without(sent, refusal),
+            false => Some(known),
         }
+    }
+}
+
+/// The fields that a request sends. A refusal is about one of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    pub temperature: bool,
+    pub tokens: bool,
+    pub form: bool,
+    pub system_role: bool,
+}
+
+/// Words of a refusal of a parameter. One of its value has others: "must be at most 2".
+const NOT_TAKEN: [&str; 12] = [
+    "unsupported",
+    "not support",
+    "no longer support",
+    "unknown",
+    "unrecognized",
+    "unrecognised",
+    "extra inputs",
+    "extra fields",
+    "unexpected",
+    "deprecated",
+    "not permitted",
+    "unavailable",
+];
+
+/// Words of a refusal of one way in which the form of an answer is requested, beside [`NOT_TAKEN`].
+const NOT_THIS_FORM: [&str; 3] = ["must be", "should be", "invalid parameter"];
+
+/// Words of a refusal of one schema. Others may be taken.
+const OF_ONE_SCHEMA: [&str; 3] = ["invalid schema", "in context=", "additionalproperties"];
+
+impl Parameters {
+    /// Those that both have.
+    pub(super) fn fewer(self, other: Parameters) -> Parameters {
+        Parameters {
+            form: self.form.max(other.form),
+            tokens: self.tokens.max(other.tokens),
+            has_temperature: self.has_temperature && other.has_temperature,
+            has_system_role: self.has_system_role && other.has_system_role,
+        }
+    }
+
+    fn without(self, sent: Sent, refusal: &str) -> Option<Parameters> {
         let refusal = refusal.to_lowercase();
         let names = |words: &[&str]| words.iter().any(|word| refusal.contains(word));
-        let mut next = used;
-        if used.has_temperature && names(&["temperature"]) {
+        let is_not_taken = names(&NOT_TAKEN);
+        let mut next = self;
+        if sent.temperature && self.has_temperature && is_not_taken && names(&["temperature"]) {
             next.has_temperature = false;
-        } else if used.tokens != TokensField::None
+        } else if sent.tokens
+            && self.tokens != TokensField::None
+            && is_not_taken
             && names(&["max_tokens", "max_completion_tokens"])
             && !names(&["too large", "at most", "maximum"])
         {
-            next.tokens = match used.tokens {
+            next.tokens = match self.tokens {
                 TokensField::MaxTokens => TokensField::MaxCompletionTokens,
                 _ => TokensField::None,
             };
-        } else if used.form != AnswerForm::Text
+        } else if sent.form
+            && self.form != AnswerForm::Text
+            && (is_not_taken || names(&NOT_THIS_FORM))
+            && !names(&OF_ONE_SCHEMA)
             && names(&[
                 "response_format",
+                "response format",
                 "json_schema",
                 "json_object",
                 "structured output",
@@ -110,16 +171,19 @@ impl Learned {
                 "grammar",
             ])
         {
-            next.form = match used.form {
+            next.form = match self.form {
                 AnswerForm::Schema => AnswerForm::Object,
                 _ => AnswerForm::Text,
             };
-        } else if used.has_system_role && names(&["system"]) && names(&["role"]) {
+        } else if sent.system_role
+            && self.has_system_role
+            && (is_not_taken || names(&["only", "must be", "should be"]))
+            && names(&["system"])
+            && names(&["role"])
+        {
             next.has_system_role = false;
         }
-        let is_changed = next != used;
-        *now = next;
-        is_changed
+        (next != self).then_some(next)
     }
 }
 
@@ -182,6 +246,22 @@ mod tests {
         learned.now().body("m", &request)
     }
 
+    const ALL_SENT: Sent = Sent {
+        temperature: true,
+        tokens: true,
+        form: true,
+        system_role: true,
+    };
+
+    /// Refuses a request, which is answered without the parameter.
+    fn learn(learned: &Learned, refusal: &str) -> bool {
+        let without = learned.without(learned.now(), ALL_SENT, refusal);
+        without.is_some_and(|without| {
+            learned.adopt(without);
+            true
+        })
+    }
+
     #[test]
     fn a_refused_parameter_is_dropped_and_stays_so() {
         let learned = Learned::default();
@@ -204,7 +284,7 @@ mod tests {
                 "json_schema",
             ),
         ] {
-            assert!(learned.learn(learned.now(), refusal), "{refusal}");
+            assert!(learn(&learned, refusal), "{refusal}");
             assert!(
                 !body(&learned).to_string().contains(&format!("\"{field}\"")),
                 "{}",
@@ -212,19 +292,48 @@ mod tests {
             );
         }
         assert_eq!(body(&learned)["max_completion_tokens"], 100);
-        assert!(
-            learned.learn(first, "temperature"),
+        assert_eq!(
+            learned.without(first, ALL_SENT, "no"),
+            Some(learned.now()),
             "a call that began before is made again"
         );
-        assert!(learned.learn(learned.now(), "messages[0].role does not support 'system'"));
+        assert!(learn(&learned, "messages[0].role does not support 'system'"));
         assert_eq!(body(&learned)["messages"].as_array().map(Vec::len), Some(1));
-        // The limit is the user's. Without it, the answer could cost more.
-        let too_many = "max_tokens is too large: 100000. This model supports at most 16384 completion tokens";
-        for refusal in ["the text is too long", too_many] {
-            assert!(
-                !learned.learn(learned.now(), refusal),
-                "nothing is learned from it"
+    }
+
+    #[test]
+    fn nothing_is_learned_from_the_refusal_of_a_value() {
+        for refusal in [
+            "the text is too long",
+            // The limit is the user's. Without it, the answer could cost more.
+            "max_tokens is too large: 100000. This model supports at most 16384 completion tokens",
+            "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 5 instead.",
+            "temperature: Input should be less than or equal to 1",
+            "Invalid schema for response_format 'answer': In context=(), 'additionalProperties' is required to be supplied and \
+             to be false.",
+            "Invalid schema for response_format 'answer': In context=(), 'oneOf' is not permitted.",
+        ] {
+            assert_eq!(
+                Parameters::default().without(ALL_SENT, refusal),
+                None,
+                "{refusal}"
             );
         }
+        let nothing = Sent {
+            temperature: false,
+            tokens: false,
+            form: false,
+            system_role: false,
+        };
+        let refusal = "'temperature' is not supported";
+        assert_eq!(Parameters::default().without(nothing, refusal), None);
+        let learned = Learned::default();
+        let without = learned.without(learned.now(), ALL_SENT, refusal);
+        assert!(without.is_some_and(|without| !without.has_temperature));
+        assert_eq!(
+            learned.now(),
+            Parameters::default(),
+            "the request was not answered without it"
+        );
     }
 }

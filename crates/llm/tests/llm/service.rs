@@ -41,13 +41,8 @@ async fn both_providers_answer_and_are_paid_once() {
             asked.reply.answer.map(|answer| answer.content),
             Ok("BEES HUM".to_owned())
         );
-        assert_eq!(
-            (
-                asked.reply.usage.prompt_tokens,
-                asked.reply.usage.completion_tokens
-            ),
-            (3, 3)
-        );
+        let usage = asked.reply.usage.expect("the tokens are counted");
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (3, 3));
         assert_eq!(asked.reply.model.as_deref(), Some("m"));
         assert_eq!((stand_in.billed().len(), stand_in.calls("live")), (1, 1));
     }
@@ -192,4 +187,97 @@ async fn slots_fall_to_one_when_a_provider_lets_one_run() {
     let ended: Result<Vec<_>, ServiceError> = futures::future::join_all(asks).await.into_iter().collect();
     assert_eq!(ended.map(|all| all.len()), Ok(20));
     assert_eq!(stand_in.billed().len(), 20);
+}
+
+#[tokio::test]
+async fn a_refused_value_changes_nothing_for_others() {
+    let stand_in = StandInProvider::start().await;
+    stand_in.lie(|call| {
+        let is_hot = String::from_utf8_lossy(&call.body).contains("\"temperature\":5");
+        is_hot.then(|| Fault::Reject(400, Vec::new(), "temperature must be at most 2".to_owned()))
+    });
+    stand_in.say(|request| request["temperature"].to_string());
+    let service = service(Provider::Openai, &stand_in);
+    let with = |temperature| Request {
+        temperature: Some(temperature),
+        ..request("a")
+    };
+    let hot = service.ask(&with(5.0), &mut Usage::default()).await;
+    assert_eq!(hot.expect_err("no answer").kind(), "refused");
+    let warm = service
+        .ask(&with(0.5), &mut Usage::default())
+        .await
+        .expect("an answer");
+    assert_eq!(
+        warm.reply.answer.map(|answer| answer.content),
+        Ok("0.5".to_owned())
+    );
+    assert!(warm.dropped.is_empty());
+}
+
+#[tokio::test]
+async fn a_key_that_a_proxy_repeats_is_not_told() {
+    for (status, calls) in [(400, 1), (401, 1)] {
+        let stand_in = StandInProvider::start().await;
+        stand_in.lie(move |call| {
+            let told = format!("{:?}", call.headers);
+            Some(Fault::Reject(status, Vec::new(), told))
+        });
+        for provider in Provider::ALL {
+            let service = service(provider, &stand_in);
+            let refused = service.ask(&request("a"), &mut Usage::default()).await;
+            let told = refused.expect_err("no answer").to_string();
+            assert!(!told.contains("secret") && told.contains('…'), "{told}");
+            if status == 401 {
+                let told = service.reach().await.expect_err("it is refused").to_string();
+                assert!(!told.contains("secret"), "{told}");
+            }
+        }
+        assert_eq!(stand_in.calls("live"), 2 * calls);
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_named() {
+    let (stand_in, other) = (StandInProvider::start().await, StandInProvider::start().await);
+    let to = other.base_url.replace("127.0.0.1", "localhost");
+    stand_in.lie(move |_| {
+        let headers = vec![("location".to_owned(), format!("{to}/chat/completions"))];
+        Some(Fault::Reject(307, headers, String::new()))
+    });
+    for provider in Provider::ALL {
+        let service = service(provider, &stand_in);
+        for refused in [
+            service
+                .ask(&request("a"), &mut Usage::default())
+                .await
+                .map(|_| ()),
+            service.reach().await,
+        ] {
+            let told = refused.expect_err("no answer").to_string();
+            assert!(told.contains("redirects to localhost"), "{told}");
+        }
+    }
+    assert_eq!((other.calls("live"), other.calls("other")), (0, 0));
+}
+
+#[tokio::test]
+async fn an_error_by_status_200_is_an_error_and_what_nobody_can_read_is_not_paid_twelve_times() {
+    for (body, kind, calls) in [
+        (
+            r#"{"error": {"message": "no credit", "code": "insufficient_quota"}}"#,
+            "denied",
+            1,
+        ),
+        (r#"{"error": {"message": "bad", "code": 400}}"#, "refused", 1),
+        ("<html>Welcome</html>", "unavailable", 2),
+    ] {
+        let stand_in = StandInProvider::start().await;
+        stand_in.lie(move |_| Some(Fault::Say(body.to_owned())));
+        let refused = service(Provider::Openai, &stand_in)
+            .ask(&request("a"), &mut Usage::default())
+            .await;
+        assert_eq!(refused.expect_err("no answer").kind(), kind, "{body}");
+        assert_eq!(stand_in.calls("live"), calls, "{body}");
+    }
 }

@@ -88,7 +88,7 @@ impl OpenAiExtractor {
     /// Asks for an extraction, and asks once more if the answer is malformed. Adds the cost to `usage`, even if it fails.
     async fn read(&self, chunk: &ChunkText, usage: &mut Usage) -> Result<Extraction, ExtractError> {
         let answer = self.ask(INSTRUCTIONS, chunk, usage).await?;
-        let error = match parse_answer::<Extraction>(&answer.content) {
+        let error = match answer.json::<Extraction>() {
             Ok(extraction) => return Ok(extraction),
             // The same request would be cut off again.
             Err(_) if answer.is_cut => return Err(ExtractError::Cut),

@@ -115,6 +115,12 @@ pub(super) async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) -> Option
                     rejected.headers.extend(headers.clone());
                     rejected
                 }
+                Some(Fault::Say(words)) => {
+                    *state.calls.entry(call.name()).or_default() += 1;
+                    let mut said = Answer::lines(words.clone().into_bytes());
+                    said.headers[0].1 = "text/html".to_owned();
+                    said
+                }
                 _ => answer(&mut state, &call),
             };
             (answered, fault)

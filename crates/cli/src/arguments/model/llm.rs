@@ -28,8 +28,9 @@ Examples:
 
 Run the same command again to resume after Ctrl-C, a crash or a reboot: answers that are stored are not asked for
 again. After failures, run it with --retry-failed, with other options if they help. Equal requests of one batch are
-sent once; a different `sample` in each lets a model answer the same several times. A run stops when more than half of
-at least 20 requests failed, unless --halt says otherwise.";
+sent once (a process knows the last 1,024 answers); a different `sample` in each lets a model answer the same several
+times. A run stops at once when the provider refuses the key, and when more than half of at least 20 requests failed,
+unless --halt says otherwise.";
 
 /// `gristmill llm`.
 #[derive(Debug, Args)]
