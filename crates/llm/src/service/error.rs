@@ -96,9 +96,26 @@ pub(super) fn is_denial(status: u16, body: &str) -> bool {
     match status {
         401 | 402 | 404 => true,
         403 => !has(&MODERATED),
-        400 | 429 => has(&SPENT),
+        429 => has(&SPENT),
+        400 => is_spent(&body),
         _ => false,
     }
+}
+
+/// Whether a refusal with status 400 says that nothing is left to spend. Such refusals also repeat the words of the request, so
+/// these count only as the code of the error, or at the beginning of its message.
+fn is_spent(body: &str) -> bool {
+    let parsed: Value = serde_json::from_str(body).unwrap_or_default();
+    let codes = [
+        &parsed["error"]["code"],
+        &parsed["error"]["type"],
+        &parsed["code"],
+    ];
+    let message = reason(body);
+    let message = message.strip_prefix("your ").unwrap_or(&message);
+    SPENT
+        .iter()
+        .any(|word| codes.into_iter().any(|code| code == word) || message.starts_with(word))
 }
 
 /// The message in an error's body, on one short line.
@@ -131,6 +148,11 @@ mod tests {
             r#"{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}"#;
         assert!(is_denial(429, quota));
         assert!(!is_denial(429, "too many"));
+        let credit = r#"{"error": {"type": "invalid_request_error", "message": "Your credit balance is too low to access"}}"#;
+        assert!(is_denial(400, quota) && is_denial(400, credit));
+        let repeated =
+            r#"{"error": {"message": "Invalid value: 'insufficient_quota'.", "code": "invalid_value"}}"#;
+        assert!(!is_denial(400, repeated), "a request chose these words");
         assert!(is_denial(401, "") && is_denial(404, "The model `x` does not exist"));
         assert!(!is_denial(403, "Your input was flagged"));
         let denied = |status| ServiceError::Denied {
