@@ -10,14 +10,12 @@
 pub(crate) mod admitted_claim;
 pub(crate) mod claim_all;
 pub(crate) mod control;
-pub(crate) mod floors;
 pub(crate) mod held;
 pub(crate) mod next;
 pub(crate) mod quarantine;
 pub(crate) mod slice;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::LazyLock;
 
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
 use gristmill_model::{Timestamp, WorkerId};
@@ -26,7 +24,6 @@ use gristmill_store::rules::admission::{Aging, Place};
 use gristmill_store::rules::lanes::{LOOK_LANES_MAX, Lane};
 use tokio_postgres::Row;
 
-use crate::claim::floors::Above;
 use crate::database::answers::Pending;
 use crate::database::connection::Param;
 use crate::database::handle_cache::HandleCache;
@@ -72,57 +69,11 @@ macro_rules! heads {
 
 pub(crate) use heads;
 
-/// The same, but above the floors whose ranks and moments are the last two parameters. The next rank of a lane is the first one below the
-/// floor's, the floor's if it has a slice from that moment on, or the first one above it.
-macro_rules! heads_above {
-    ($lanes:literal, $rank_max:literal, $ranks:literal, $run_ats:literal, $($rest:tt)+) => {
-        concat!(
-            "WITH RECURSIVE rung (lane_id, rank, floor_rank, floor_run_at) AS ( \
-             SELECT l.id, -2147483647, l.rank, l.run_at \
-             FROM unnest(", $lanes, "::integer[], ", $ranks, "::integer[], ", $run_ats, "::bigint[]) l (id, rank, run_at) \
-             UNION ALL \
-             SELECT r.lane_id, coalesce( \
-             (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = r.lane_id AND s.rank > r.rank \
-             AND s.rank < r.floor_rank AND s.rank <= ", $rank_max, "::integer ORDER BY s.rank LIMIT 1), \
-             (SELECT s.rank FROM gristmill.slice s WHERE r.rank < r.floor_rank AND r.floor_rank <= ", $rank_max, "::integer \
-             AND s.lane_id = r.lane_id AND s.rank = r.floor_rank AND s.run_at >= r.floor_run_at ORDER BY s.run_at LIMIT 1), \
-             (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = r.lane_id AND s.rank > greatest(r.rank, r.floor_rank) \
-             AND s.rank <= ", $rank_max, "::integer ORDER BY s.rank LIMIT 1)), r.floor_rank, r.floor_run_at \
-             FROM rung r WHERE r.rank IS NOT NULL), \
-             head (lane_id, rank, from_run_at) AS ( \
-             SELECT lane_id, rank, CASE WHEN rank = floor_rank THEN floor_run_at END FROM rung WHERE rank > -2147483647) ",
-            $($rest)+
-        )
-    };
-}
-
-pub(crate) use heads_above;
-
-/// A statement of [`heads_above`] with the condition on the slices of the floor's rank.
-pub(crate) fn above_floors(sql: &str) -> String {
-    sql.replace(
-        "/*above*/",
-        "AND s.run_at >= coalesce(h.from_run_at, -9223372036854775807)",
-    )
-}
-
 /// Due slices of some lanes, in the order of claims.
 const LOOK: &str = heads!(
     include_str!("statements/look.sql"),
     include_str!("statements/take_line.sql")
 );
-
-/// The same above floors.
-static LOOK_ABOVE: LazyLock<String> = LazyLock::new(|| {
-    above_floors(heads_above!(
-        "$1",
-        "$3",
-        "$8",
-        "$9",
-        include_str!("statements/look.sql"),
-        include_str!("statements/take_line.sql")
-    ))
-});
 
 /// The same for lanes whose jobs age.
 const LOOK_AGING: &str = heads!(
@@ -174,8 +125,6 @@ pub(crate) struct Look<Rows> {
     busy: Option<Rows>,
     round: Round,
     slices_max: u32,
-    /// The floors above which it looks; `None` if it looks from the beginning.
-    above: Option<Above>,
 }
 
 impl Look<Pending<Vec<Row>>> {
@@ -193,7 +142,6 @@ impl Look<Pending<Vec<Row>>> {
             busy: arrived(self.busy).await?,
             round: self.round,
             slices_max: self.slices_max,
-            above: self.above,
         })
     }
 }
@@ -242,17 +190,13 @@ impl Transaction {
         let news = self.send(NEWS, params).await?;
         let slices_max = self.cache.slices_for(jobs_max).max(LOOK_SLICES_MIN);
         let round = Round::begin(&self.cache);
-        let (mut agings, mut rows, mut busy, mut above) = (None, None, None, None);
+        let (mut agings, mut rows, mut busy) = (None, None, None);
         match &lanes {
             Some(lanes) => {
                 agings = self.cache.controls().agings(lanes);
                 if let Some(agings) = &agings {
                     let wanted = (jobs_max, LEASE_BYTES_TARGET as u64);
-                    above = self.cache.floors_of(self.now, lanes, agings);
-                    rows = Some(
-                        self.look(want, lanes, (agings, above.as_ref()), wanted, slices_max, &[])
-                            .await?,
-                    );
+                    rows = Some(self.look(want, lanes, agings, wanted, slices_max, &[]).await?);
                 }
             }
             None => busy = Some(self.send(BUSY, round.params()).await?),
@@ -265,7 +209,6 @@ impl Transaction {
             busy,
             round,
             slices_max,
-            above,
         }))
     }
 
@@ -273,7 +216,7 @@ impl Transaction {
         &self,
         want: &Want,
         lanes: &[Lane],
-        (agings, above): (&[Option<Aging>], Option<&Above>),
+        agings: &[Option<Aging>],
         (jobs, bytes): (u32, u64),
         slices_max: u32,
         seen: &[i64],
@@ -287,11 +230,6 @@ impl Transaction {
             Box::new(seen.to_vec()),
             Box::new(i64::from(jobs)),
         ];
-        if let Some(above) = above {
-            params.push(Box::new(above.ranks.clone()));
-            params.push(Box::new(above.run_ats.clone()));
-            return self.send(&LOOK_ABOVE, params).await;
-        }
         if agings.iter().all(Option::is_none) {
             return self.send(LOOK, params).await;
         }
@@ -340,9 +278,6 @@ impl Transaction {
             // The controls have changed since the look, so the claim looks at all lanes as if they were new. Jobs of
             // new lanes may come before the found ones.
             let is_stale = look.agings.take().as_ref() != Some(&agings) || known != Some(lanes.len());
-            if is_stale {
-                look.above = None;
-            }
             let mut exhausted = match look.rows.take() {
                 Some(rows) if !is_stale => claim.add(&rows, look.slices_max)?,
                 _ => false,
@@ -353,8 +288,7 @@ impl Transaction {
                     claim.jobs_max - claim.jobs,
                     LEASE_BYTES_TARGET as u64 - claim.bytes,
                 );
-                let from = (agings.as_slice(), look.above.as_ref());
-                let rows = self.look(want, &lanes, from, wanted, look.slices_max, &claim.seen);
+                let rows = self.look(want, &lanes, &agings, wanted, look.slices_max, &claim.seen);
                 exhausted = claim.add(&rows.await?.await?, look.slices_max)?;
             }
             if claim.has_room() {
@@ -370,17 +304,6 @@ impl Transaction {
         if claim.has_room() && claim.passed_over {
             let again_at = again_at(self.now);
             claimed.next_at = Some(claimed.next_at.map_or(again_at, |at| at.min(again_at)));
-        }
-        if claim.has_room()
-            && let Some(above) = &look.above
-        {
-            claimed.next_at = claimed.next_at.into_iter().chain([above.until]).min();
-        }
-        if !claim.passed_over && claim.agings.is_empty() {
-            let found = claim.found.values();
-            self.cache
-                .floors()
-                .learn(found.map(|slice| (slice.lane_id, slice.rank, slice.run_at)));
         }
         round.remember(&self.cache);
         self.cache.remember_keeping_up(claim.has_room());

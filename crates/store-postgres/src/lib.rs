@@ -248,7 +248,7 @@ impl Store for PostgresStore {
             .heartbeat(worker, &hops))
         .await?;
         self.database.flush_or_warn().await;
-        self.database.look_around().await;
+        self.database.forget_stale_lanes().await;
         self.compare_clocks().await?;
         Ok(heartbeat)
     }

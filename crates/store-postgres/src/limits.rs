@@ -62,17 +62,6 @@ pub(crate) const SILENT_UNASKED_MAX: Duration = Duration::from_secs(10);
 /// How long the server may take to answer that.
 pub(crate) const ASKING_MAX: Duration = Duration::from_secs(10);
 
-/// The number of dead rows of the table of slices from which on claims begin at floors. Vacuum usually removes them before there are
-/// 2,000, and a claim passes so many in a millisecond or two.
-pub(crate) const FLOORS_FROM_DEAD_SLICES: i64 = 10_000;
-
-/// The maximum number of lanes with a floor.
-pub(crate) const FLOORS_MAX: usize = 10_000;
-
-/// How often a claim begins at the beginning of its lanes while others begin at floors. Milliseconds. Jobs that come back below a
-/// floor wait for it.
-pub(crate) const WHOLE_LOOK_EVERY_MS: i64 = 2_000;
-
 /// The maximum number of operations of a connection before it gets another row in the table `writer`. Each operation reads all versions
 /// of its row that vacuum may not remove yet, because somebody holds an old snapshot: some tens of milliseconds after an hour with one
 /// row, and less than one with this many versions.

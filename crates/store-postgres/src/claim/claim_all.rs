@@ -1,7 +1,7 @@
 //! The most common claim of a worker that keeps up: it takes all due jobs, and they fit. It is one statement, which is
 //! a transaction of its own and takes one round trip.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX};
 use gristmill_model::{LeaseId, Timestamp, WorkerId};
@@ -10,8 +10,7 @@ use gristmill_store::rules::lanes::Lane;
 use gristmill_store::{StoreError, Want};
 use tokio_postgres::Row;
 
-use crate::claim::floors::Above;
-use crate::claim::{LANES_SOUGHT_MAX, above_floors, again_at, heads, heads_above, lane_ids};
+use crate::claim::{LANES_SOUGHT_MAX, again_at, heads, lane_ids};
 use crate::commit::exchange::{Claimable, Outline};
 use crate::database::connection::{Param, Pooled};
 use crate::database::pools::Purpose;
@@ -27,17 +26,6 @@ const PAYLOAD_BYTES_MAX: i32 = 8 << 10;
 
 /// Takes all due slices of some lanes under a lease, if they are few and no control applies.
 const CLAIM_ALL: &str = heads!(include_str!("../statements/claim_all.sql"));
-
-/// The same above floors.
-static CLAIM_ALL_ABOVE: LazyLock<String> = LazyLock::new(|| {
-    above_floors(heads_above!(
-        "$1",
-        "$3",
-        "$14",
-        "$15",
-        include_str!("../statements/claim_all.sql")
-    ))
-});
 
 /// The slices that were claimed under a lease whose answer was lost.
 const CLAIMED: &str = "SELECT batch_id, 0::bigint, lane_id, rank, run_at, expires_at, attempt, rescues, 1, positions, awaited, \
@@ -121,23 +109,13 @@ impl ClaimAll {
 
     async fn run_once(&self) -> Attempt<Option<Outline>, ()> {
         let now = self.database.now();
-        let lanes = self.lanes.iter().map(|lane| lane.id);
-        let above = self.database.cache.floors().of(now, lanes);
         let sent = async {
             let mut connection = self.database.writer(Purpose::Work).await?;
             let writer = connection.writer()?;
             writer.operation += 1;
             let mark = writer.mark();
-            let mut params = self.params(now, &mark.writer, writer.operation);
-            let sql = match &above {
-                Some(above) => {
-                    params.push(Box::new(above.ranks.clone()));
-                    params.push(Box::new(above.run_ats.clone()));
-                    CLAIM_ALL_ABOVE.as_str()
-                }
-                None => CLAIM_ALL,
-            };
-            let answer = connection.send(sql, params).await?;
+            let params = self.params(now, &mark.writer, writer.operation);
+            let answer = connection.send(CLAIM_ALL, params).await?;
             connection.is_amid = true;
             Ok((connection, mark, answer))
         };
@@ -148,7 +126,7 @@ impl ClaimAll {
         match answer.await {
             Ok(rows) => {
                 connection.is_amid = false;
-                match self.outline(now, &rows, above.as_ref()) {
+                match self.outline(now, &rows) {
                     Ok(outline) => Attempt::Done(outline),
                     Err(failure) => Attempt::Failed(failure),
                 }
@@ -179,7 +157,7 @@ impl ClaimAll {
         ]
     }
 
-    fn outline(&self, now: Timestamp, rows: &[Row], above: Option<&Above>) -> Result<Option<Outline>> {
+    fn outline(&self, now: Timestamp, rows: &[Row]) -> Result<Option<Outline>> {
         let verdict = rows
             .first()
             .ok_or_else(|| Failure::Damaged("a claim gave no row".to_owned()))?;
@@ -191,11 +169,9 @@ impl ClaimAll {
         }
         let cache = &self.database.cache;
         let mut outline = Outline::new(LeaseId(self.lease), now);
-        let passed_over: bool = verdict.try_get(26)?;
-        let again_at = passed_over.then(|| again_at(now));
+        let again_at = verdict.try_get::<_, bool>(26)?.then(|| again_at(now));
         let next_at = verdict.try_get::<_, Option<i64>>(2)?.map(Timestamp);
-        let whole_at = above.map(|above| above.until);
-        outline.next_at = next_at.into_iter().chain(again_at).chain(whole_at).min();
+        outline.next_at = next_at.into_iter().chain(again_at).min();
         if let Some(lease) = verdict.try_get(24)? {
             cache.keep_spare_lease(lease);
         }
@@ -218,12 +194,6 @@ impl ClaimAll {
             let slice = Slice::read(row, 3)?;
             let positions = slice.positions.clone();
             outline.add(cache, Taken { slice, positions });
-        }
-        if !passed_over {
-            let found = outline.taken.iter().map(|part| &part.slice);
-            cache
-                .floors()
-                .learn(found.map(|slice| (slice.lane_id, slice.rank, slice.run_at)));
         }
         Ok(Some(outline))
     }

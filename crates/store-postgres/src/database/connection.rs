@@ -22,6 +22,17 @@ use crate::database::writability::Writability;
 use crate::failure::{Failure, Result};
 use crate::limits;
 
+/// Makes the row of a new writer, and deletes old ones. Reads the whole table.
+const NEW_WRITER: &str = "WITH old AS (DELETE FROM gristmill.writer WHERE id IN (SELECT id FROM gristmill.writer \
+         WHERE at < now() - interval '1 day' FOR UPDATE SKIP LOCKED)) \
+     INSERT INTO gristmill.writer (id, operation) VALUES (gen_random_uuid(), 0) \
+     RETURNING id, set_config('application_name', replace($1, '%', id), $2)";
+
+/// Makes another row of a writer, and deletes its last one. Reads that one alone: the table may have many dead rows.
+const ANOTHER_WRITER: &str = "WITH old AS (DELETE FROM gristmill.writer WHERE id = $3) \
+     INSERT INTO gristmill.writer (id, operation) VALUES (gen_random_uuid(), 0) \
+     RETURNING id, set_config('application_name', replace($1, '%', id), $2)";
+
 /// A parameter that a request owns.
 pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
 
@@ -196,8 +207,8 @@ impl Manager {
 }
 
 impl Connection {
-    /// Makes this connection a writer, or gives a writer that is in the middle of nothing another row. Deletes its last row, and old
-    /// rows of writers whose processes could not delete them.
+    /// Makes this connection a writer, or gives a writer that is in the middle of nothing another row. Deletes its last row. A new
+    /// writer deletes old rows of writers whose processes could not delete them.
     async fn become_writer(&mut self, address: &Address, waits: Waits) -> Result<()> {
         let is_lent = self.lent.is_some();
         if !is_lent {
@@ -205,15 +216,10 @@ impl Connection {
         }
         let name = address.application_name(Some("%"));
         let last = self.writer.take().map(|writer| writer.id.to_string());
-        let rows = self
-            .rows(
-                "WITH old AS (DELETE FROM gristmill.writer WHERE id = $3 OR id IN (SELECT id FROM gristmill.writer \
-                     WHERE at < now() - interval '1 day' FOR UPDATE SKIP LOCKED)) \
-                 INSERT INTO gristmill.writer (id, operation) VALUES (gen_random_uuid(), 0) \
-                 RETURNING id, set_config('application_name', replace($1, '%', id), $2)",
-                &[&name, &is_lent, &last],
-            )
-            .await?;
+        let rows = match &last {
+            Some(last) => self.rows(ANOTHER_WRITER, &[&name, &is_lent, last]).await?,
+            None => self.rows(NEW_WRITER, &[&name, &is_lent]).await?,
+        };
         let row = rows
             .first()
             .ok_or_else(|| Failure::Damaged("a writer got no row".to_owned()))?;

@@ -8,12 +8,10 @@ use gristmill_model::limits::LEASE_SLICES_MAX;
 use gristmill_model::{BatchId, BatchOptions, Timestamp};
 use gristmill_store::metrics::GatheredEnds;
 use gristmill_store::options::DebugRng;
-use gristmill_store::rules::admission::Aging;
 use gristmill_store::rules::contents::{Content, Contents};
 use gristmill_store::rules::controls::Controls;
-use gristmill_store::rules::lanes::{Lane, Lanes};
+use gristmill_store::rules::lanes::Lanes;
 
-use crate::claim::floors::{Above, Floors};
 use crate::database::rows::Taken;
 
 /// The data that all jobs of a stored batch share.
@@ -65,7 +63,6 @@ pub(crate) struct HandleCache {
     spare_lease: AtomicI64,
     /// The lane after which the next claim begins that cannot look into all lanes at once.
     look_after: AtomicI32,
-    floors: Mutex<Floors>,
 }
 
 impl HandleCache {
@@ -82,7 +79,6 @@ impl HandleCache {
             settles: AtomicBool::new(false),
             spare_lease: AtomicI64::new(0),
             look_after: AtomicI32::new(0),
-            floors: Mutex::default(),
         }
     }
 
@@ -140,19 +136,6 @@ impl HandleCache {
     /// Makes the next such claim begin after this lane.
     pub fn remember_look(&self, lane_id: i32) {
         self.look_after.store(lane_id, Ordering::Relaxed);
-    }
-
-    /// The floors from which claims begin.
-    pub fn floors(&self) -> MutexGuard<'_, Floors> {
-        lock(&self.floors)
-    }
-
-    /// The floors of lanes whose jobs do not age; `None` for a claim that begins at the beginning.
-    pub fn floors_of(&self, now: Timestamp, lanes: &[Lane], agings: &[Option<Aging>]) -> Option<Above> {
-        if agings.iter().any(Option::is_some) {
-            return None;
-        }
-        self.floors().of(now, lanes.iter().map(|lane| lane.id))
     }
 
     /// The known lanes.

@@ -6,14 +6,13 @@
 -- $4 bytes wanted             $8 the worker                   $12 its operation
 --                                                             $13 bytes of payloads that come along, at most
 --
--- Returns a row a slice, each with the id of a further lease; or one row without a slice. The macro `heads` or `heads_above` puts
--- `head` before it. For the latter, a condition stands for the comment in it.
+-- Returns a row a slice, each with the id of a further lease; or one row without a slice. The macro `heads` puts `head` before it.
 , registered AS MATERIALIZED (
     SELECT id FROM gristmill.worker WHERE id = $8 FOR KEY SHARE
 ), due AS MATERIALIZED (
     SELECT s.* FROM head h CROSS JOIN LATERAL (
         SELECT s.batch_id, s.id, s.count, s.job_bytes, s.family FROM gristmill.slice s
-        WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 /*above*/ AND (s.expires_at IS NULL OR s.expires_at > $2)
+        WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $2)
         ORDER BY s.run_at, s.batch_id, lower(s.positions) LIMIT $5
     ) s
     WHERE h.rank IS NOT NULL LIMIT $5

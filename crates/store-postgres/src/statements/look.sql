@@ -4,14 +4,14 @@
 -- $2 now            $5 slices looked at, at most
 -- $3 highest rank   $6 slices to pass over
 --
--- The macro `heads` or `heads_above` puts `head` before it. For the latter, a condition stands for the comment in it.
+-- The macro `heads` puts `head` before it.
 , line AS MATERIALIZED (
     SELECT s.*, coalesce(sum(s.count) OVER before, 0) AS jobs_before,
         coalesce(sum(s.count::bigint * s.job_bytes) OVER before, 0)::bigint AS bytes_before
     FROM (
         SELECT s.* FROM head h CROSS JOIN LATERAL (
             SELECT s.rank, s.run_at, s.batch_id, s.id, lower(s.positions) AS first, s.count, s.job_bytes FROM gristmill.slice s
-            WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 /*above*/ AND (s.expires_at IS NULL OR s.expires_at > $2)
+            WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $2)
                 AND s.id <> ALL ($6::bigint[])
             ORDER BY s.run_at, s.batch_id, lower(s.positions) LIMIT $5
         ) s

@@ -1,8 +1,7 @@
 -- Stores a batch as single_statement_submit.sql does, but under a lease of a worker, where that is registered, nothing is
 -- due in its lanes, and this process knows all lanes and controls. Says which lease that is, and when the next slice of these lanes is due.
 --
--- $1 to $13 are those of single_statement_submit.sql. The macro `heads` or `heads_above` puts `head` before it;
--- for the latter, a condition stands for the comment in it.
+-- $1 to $13 are those of single_statement_submit.sql. The macro `heads` puts `head` before it.
 --
 -- $14 the worker    $15 its lanes    $16 highest rank    $17 last lane known    $18 version of the controls known
 , registered AS MATERIALIZED (
@@ -13,7 +12,7 @@
         AND NOT EXISTS (SELECT FROM gristmill.control_version WHERE version <> $18)
         AND NOT EXISTS (
             SELECT FROM head h CROSS JOIN LATERAL (
-                SELECT FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 /*above*/
+                SELECT FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2
                     AND (s.expires_at IS NULL OR s.expires_at > $2) LIMIT 1
             ) s WHERE h.rank IS NOT NULL
         ) AS taken

@@ -157,29 +157,12 @@ impl Database {
         }
     }
 
-    /// Forgets deleted lanes, if there may be many of them, and learns whether dead slices pile up.
-    pub async fn look_around(&self) {
+    /// Forgets deleted lanes, if there may be many of them.
+    pub async fn forget_stale_lanes(&self) {
         let may_be_stale = self.cache.lanes().may_be_stale();
         if may_be_stale && let Err(error) = self.recheck_lanes().await {
             tracing::debug!(%error, "it is not known which kinds, queues and groups exist still");
         }
-        if let Err(error) = self.count_dead_slices().await {
-            tracing::debug!(%error, "it is not known whether dead slices pile up");
-        }
-    }
-
-    /// Learns whether claims should begin at floors.
-    async fn count_dead_slices(&self) -> std::result::Result<(), StoreError> {
-        let dead = self
-            .read(|snapshot| async move {
-                let row = snapshot
-                    .query_opt("SELECT pg_stat_get_dead_tuples('gristmill.slice'::regclass)", &[])
-                    .await?;
-                Ok(row.map_or(Ok(0), |row| row.try_get(0))?)
-            })
-            .await?;
-        self.cache.floors().learn_dead(dead);
-        Ok(())
     }
 
     /// Forgets the lanes that were deleted.

@@ -1,7 +1,7 @@
 //! A lone submit while a worker of this process waits for such jobs: the statement that stores the batch puts it under
 //! the worker's lease at once.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX};
 use gristmill_model::{BatchId, Lease, LeaseId, LeasedSlice, Positions, Timestamp};
@@ -11,8 +11,7 @@ use gristmill_store::rules::waiting::WaitingWorker;
 use gristmill_store::{Exchanged, StoreError};
 use tokio_postgres::Row;
 
-use crate::claim::floors::Above;
-use crate::claim::{LANES_SOUGHT_MAX, above_floors, heads, heads_above, lane_ids};
+use crate::claim::{LANES_SOUGHT_MAX, heads, lane_ids};
 use crate::database::connection::Param;
 use crate::database::{Database, Known};
 use crate::failure::Result;
@@ -25,17 +24,6 @@ const LONE_CLAIMED: &str = heads!(
     include_str!("../statements/single_statement_submit_claimed.sql")
 );
 
-/// The same, where it looks above floors whether other jobs come first.
-static LONE_CLAIMED_ABOVE: LazyLock<String> = LazyLock::new(|| {
-    above_floors(heads_above!(
-        "$15",
-        "$16",
-        "$19",
-        "$20",
-        include_str!("../statements/single_statement_submit_claimed.sql")
-    ))
-});
-
 /// The lease under which a batch is, all of it.
 const LEASE: &str = "SELECT lease_id FROM gristmill.held WHERE batch_id = $1 AND worker_id = $2";
 
@@ -47,7 +35,6 @@ pub(crate) struct WaitingClaim {
     lane_id_max: i32,
     control_version: i64,
     lane: Lane,
-    above: Option<Above>,
 }
 
 /// The lease under which a batch was stored, and when there will be more jobs.
@@ -84,14 +71,12 @@ impl Database {
             agings.is_some_and(|agings| agings.iter().all(Option::is_none))
         })?;
         let (lanes, control_version) = looked_at;
-        let above = self.cache.floors().of(now, lanes.iter().map(|lane| lane.id));
         Some(WaitingClaim {
             waiting,
             lanes,
             lane_id_max,
             control_version,
             lane,
-            above,
         })
     }
 
@@ -104,16 +89,10 @@ impl Database {
         let known = {
             let claim = &claim;
             let params = move |writer: &str| claim.params(&lone, writer);
-            let sql = match &claim.above {
-                Some(_) => LONE_CLAIMED_ABOVE.as_str(),
-                None => LONE_CLAIMED,
-            };
-            self.until_known(move || self.send_lone(sql, params, read_leased))
+            self.until_known(move || self.send_lone(LONE_CLAIMED, params, read_leased))
                 .await?
         };
-        let WaitingClaim {
-            waiting, lane, above, ..
-        } = claim;
+        let WaitingClaim { waiting, lane, .. } = claim;
         let (batch, leased) = match known {
             Known::Answered(Some(answer)) => answer,
             Known::Answered(None) => return Ok(None),
@@ -122,9 +101,7 @@ impl Database {
                 (batch, self.lease_of(batch, &waiting).await)
             }
         };
-        let whole_at = above.map(|above| above.until);
-        if let Some((lease, next_run_at)) =
-            leased.map(|(lease, at)| (lease, at.into_iter().chain(whole_at).min()))
+        if let Some((lease, next_run_at)) = leased
             && let Some(unclaimed) = waiting.answer(lone.leased(batch, lease, next_run_at, lane))
         {
             self.give_back(unclaimed);
@@ -156,10 +133,6 @@ impl WaitingClaim {
         params.push(Box::new(self.waiting.want.rank_max()));
         params.push(Box::new(self.lane_id_max));
         params.push(Box::new(self.control_version));
-        if let Some(above) = &self.above {
-            params.push(Box::new(above.ranks.clone()));
-            params.push(Box::new(above.run_ats.clone()));
-        }
         params
     }
 }
