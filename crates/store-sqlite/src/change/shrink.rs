@@ -119,11 +119,9 @@ mod tests {
     /// A database with so many free pages before its last ones.
     fn with_free_pages() -> Connection {
         let connection = Connection::open_in_memory().unwrap();
-        let sql = format!(
-            "PRAGMA auto_vacuum = INCREMENTAL; CREATE TABLE gone (x); CREATE TABLE kept (x); \
+        let sql = "PRAGMA auto_vacuum = INCREMENTAL; CREATE TABLE gone (x); CREATE TABLE kept (x); \
              INSERT INTO gone SELECT zeroblob(4000) FROM generate; \
-             INSERT INTO kept VALUES (zeroblob(9000)); DELETE FROM gone"
-        );
+             INSERT INTO kept VALUES (zeroblob(9000)); DELETE FROM gone";
         let numbers = format!(
             "(WITH RECURSIVE n (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n WHERE n < {FREE_PAGES}) SELECT n FROM n)"
         );
