@@ -15,7 +15,7 @@ from ._operations.operations import CONDITIONS, Operations, as_query, conditions
 from ._operations.requests import ask
 from ._options import OPTIONS, RETRIES_DEFAULT, Span, at_once, check_names, names_of, options_json, text
 from ._process import stop_import
-from ._spans import seconds
+from ._spans import milliseconds, seconds
 from ._values import to_plain
 
 if TYPE_CHECKING:
@@ -251,6 +251,7 @@ class App(Operations):
         name: str | None = None,
         version: str | None = None,
         upgrades: Iterable[str] = (),
+        cleanup_within: Span | None = None,
         queue: str = "default",
         processes: int | None = None,
         **options: Any,
@@ -263,7 +264,9 @@ class App(Operations):
         same way again: the world (time, chance, files, services) belongs into steps, `flow.local`, `flow.now` and the like.
 
         `version`: instances go on with the version that began them. `upgrades`: older versions whose instances go on with this
-        code; `FlowJob.check` tells before which of them it does not fit. Other options are those of `job`.
+        code; `FlowJob.check` tells before which of them it does not fit. `cleanup_within`: after a cancel, a new instance with the
+        steps of the cancelled one gets an `asyncio.CancelledError` where that one waited, and may clean up for at most this long.
+        Other options are those of `job`.
 
         >>> import gristmill
         >>> from gristmill.testing import run_flow
@@ -279,8 +282,10 @@ class App(Operations):
         16
         """
         from ._flow.job import FlowJob
+        from ._flow.memo import cleanup_ms
 
-        check_names("app.flow(…)", options, (*OPTIONS, "name", "version", "upgrades", "queue", "processes"))
+        check_names("app.flow(…)", options, (*OPTIONS, "name", "version", "upgrades", "cleanup_within", "queue", "processes"))
+        cleanup_for_ms = cleanup_ms(cleanup_within, milliseconds)
         before_this = [upgrades] if isinstance(upgrades, str) else list(upgrades)
         if before_this and (version is None or version in before_this):
             raise ValueError(f"a flow of version={version!r} upgrades={before_this!r}: give it a version of its own")
@@ -289,9 +294,9 @@ class App(Operations):
             kind = _kind_of(function) if name is None else name
             options.setdefault("retries", RETRIES_DEFAULT)
             checked = options_json(**options)
-            job = self._add(FlowJob(self, function, kind, version, queue, checked, processes))
+            job = self._add(FlowJob(self, function, kind, version, queue, checked, processes, cleanup_for_ms))
             for before in before_this:
-                self._add(FlowJob(self, function, kind, before, queue, checked, processes))
+                self._add(FlowJob(self, function, kind, before, queue, checked, processes, cleanup_for_ms))
             return job
 
         return define if function is None else define(function)
@@ -421,8 +426,8 @@ class App(Operations):
         return [self.jobs[name] for name in names]
 
     def drain(self, concurrency: int = 1) -> int:
-        """Runs the jobs that can run now, and those that they bring about; for tests. Returns how many completed. Delayed jobs
-        and retries stay.
+        """Runs the jobs that can run now, those that they bring about, and those that clean up after cancelled flows; for tests.
+        Returns how many completed. Delayed jobs and retries stay.
 
         >>> import gristmill, tempfile
         >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
@@ -439,6 +444,7 @@ class App(Operations):
         completed = 0
         before: list[str] = []
         while True:
+            self.engine().begin_cleanups()
             waiting = [kind for kind in self.engine().waiting_kinds() if kind in self.jobs]
             # Jobs that wait although a worker has just looked at them cannot be claimed, such as those of a paused queue.
             if not waiting or waiting == before:

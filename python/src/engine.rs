@@ -336,6 +336,12 @@ impl Engine {
             .collect())
     }
 
+    /// Begins to clean up after cancelled flows. Returns how many instances it has begun.
+    fn begin_cleanups(&self, py: Python<'_>) -> PyResult<u64> {
+        let engine = self.inner.get()?.clone();
+        wait(py, async move { engine.begin_cleanups().await })?.map_err(store_error)
+    }
+
     /// The kinds of which jobs wait to be claimed.
     fn waiting_kinds(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let store = self.store()?;

@@ -23,6 +23,7 @@ use crate::error::EngineError;
 use crate::events::{EventHub, Events};
 use crate::expiry;
 use crate::firing;
+use crate::flow_cleanup;
 use crate::housekeeping;
 use crate::kind::{Kind, packed, refused};
 use crate::portions::Portions;
@@ -73,6 +74,8 @@ impl Engine {
             housekeeping.push(tokio::spawn(kept));
             let kept = expiry::keep(store.clone(), events.clone(), housekeeping::round(&settings));
             housekeeping.push(tokio::spawn(kept));
+            let kept = flow_cleanup::keep(store.clone(), events.clone(), settings.lease_lost_after_ms);
+            housekeeping.push(tokio::spawn(kept));
             let (clock, events) = (settings.clock.clone(), events.clone());
             let kept = firing::keep(store.clone(), clock, events, hops.clone());
             housekeeping.push(tokio::spawn(kept));
@@ -101,6 +104,19 @@ impl Engine {
     /// The time without a heartbeat after which the store releases a worker's jobs. Milliseconds.
     pub fn lease_lost_after_ms(&self) -> i64 {
         self.shared.settings.lease_lost_after_ms
+    }
+
+    /// Begins to clean up after cancelled flows. Housekeeping also does this by itself. Returns how many instances it has begun.
+    ///
+    /// # Errors
+    ///
+    /// The store fails.
+    pub async fn begin_cleanups(&self) -> Result<u64, EngineError> {
+        let begun = flow_cleanup::begin(&**self.store(), self.lease_lost_after_ms()).await?;
+        if begun > 0 {
+            self.shared.events.wake();
+        }
+        Ok(begun)
     }
 
     pub(crate) fn event_hub(&self) -> &EventHub {

@@ -96,19 +96,37 @@ pub async fn flows_to_fork(
 /// Flows that are being forked.
 #[derive(Debug)]
 pub struct Forks<'s> {
-    store: &'s dyn Store,
     fork: Fork,
+    flows: FlowsRead<'s>,
+    pending: Option<Pending>,
+}
+
+/// The flows of batches, read in portions.
+#[derive(Debug)]
+pub(crate) struct FlowsRead<'s> {
+    store: &'s dyn Store,
     left: VecDeque<BatchPositions>,
     /// Flows of several portions share batches of children.
     outcomes: ChildReader,
     /// Flows of the next portion.
     portion: u32,
-    pending: Option<Pending>,
+    /// Those of the last one.
+    last: Option<BatchPositions>,
 }
 
-/// Forks that are not stored yet. They make one batch.
+/// A flow with all that it keeps.
 #[derive(Debug)]
-struct Pending {
+pub(crate) struct FlowRead {
+    pub flow: JobId,
+    /// `None` if there is no such job.
+    pub details: Option<JobDetails>,
+    pub suspensions: Vec<Suspension>,
+    pub outcomes: Vec<ChildOutcome>,
+}
+
+/// New instances that are not stored yet. They make one batch.
+#[derive(Debug)]
+pub(crate) struct Pending {
     kind: String,
     queue: String,
     options: BatchOptions,
@@ -134,11 +152,8 @@ impl<'s> Forks<'s> {
             }
         }
         Ok(Forks {
-            store,
             fork,
-            left: flows,
-            outcomes: ChildReader::default(),
-            portion: READ_FLOWS_FIRST,
+            flows: FlowsRead::of(store, flows),
             pending: None,
         })
     }
@@ -149,31 +164,21 @@ impl<'s> Forks<'s> {
     ///
     /// The store fails. Forks that were returned before are stored.
     pub async fn next(&mut self) -> Result<Option<Vec<Forked>>, StoreError> {
-        let Some(first) = self.left.front_mut() else {
+        let store = self.flows.store;
+        let Some(flows) = self.flows.next().await? else {
             return match self.pending.take() {
-                Some(pending) => Ok(Some(pending.store(self.store).await?)),
+                Some(pending) => Ok(Some(pending.store(store).await?)),
                 None => Ok(None),
             };
         };
-        let (batch, positions) = (first.batch, first.positions.take_first(self.portion));
-        if first.positions.is_empty() {
-            self.left.pop_front();
-        }
         let mut told = Vec::new();
-        let suspensions = self.store.suspensions(batch, &positions).await?;
-        let outcomes = self.outcomes.outcomes(self.store, batch, &positions).await?;
-        self.portion = next_portion(positions.len(), bytes_of(&suspensions, &outcomes));
-        let store = self.store;
-        let jobs: Vec<JobId> = positions
-            .iter()
-            .map(|position| JobId { batch, position })
-            .collect();
-        let details = futures::stream::iter(jobs)
-            .map(|job| async move { Ok::<_, StoreError>((job, store.job(job).await?)) });
-        let mut details = details.buffered(READS_MAX);
-        let mut steps = suspensions.into_iter().zip(outcomes);
-        while let Some((origin, details)) = details.try_next().await? {
-            let (suspensions, outcomes) = steps.next().unwrap_or_default();
+        for FlowRead {
+            flow: origin,
+            details,
+            suspensions,
+            outcomes,
+        } in flows
+        {
             let is_flow = suspensions.iter().all(|suspension| suspension.flow.is_some());
             let memos: Vec<&str> = suspensions.iter().map(|step| step.memo.as_str()).collect();
             let memo = match &details {
@@ -184,7 +189,10 @@ impl<'s> Forks<'s> {
             };
             match (memo, details) {
                 (Ok(memo), Some(details)) => {
-                    told.extend(self.add(origin, &details, &memo).await?);
+                    let version = self.fork.version.as_deref();
+                    if let Some(full) = Pending::add(&mut self.pending, origin, &details, version, &memo)? {
+                        told.extend(full.store(store).await?);
+                    }
                 }
                 (memo, _) => told.push(Forked {
                     origin,
@@ -194,58 +202,71 @@ impl<'s> Forks<'s> {
         }
         Ok(Some(told))
     }
+}
 
-    /// Adds a fork. Returns those that are stored before it, because the batch is full or of another sort.
-    async fn add(
-        &mut self,
-        origin: JobId,
-        details: &JobDetails,
-        memo: &str,
-    ) -> Result<Vec<Forked>, StoreError> {
-        let version = self.fork.version.as_deref();
-        let (name, _) = name_and_version(&details.row.kind);
-        let kind = version.map_or_else(
-            || details.row.kind.to_string(),
-            |version| format!("{name}@{version}"),
-        );
-        let options = BatchOptions {
-            run_at: None,
-            expires_at: None,
-            unique: None,
-            group: details.row.group.as_deref().map(str::to_owned),
-            hooks: None,
-            cached_ms: None,
-            traceparent: None,
-            ..details.options.clone()
+impl<'s> FlowsRead<'s> {
+    pub fn of(store: &'s dyn Store, flows: VecDeque<BatchPositions>) -> Self {
+        FlowsRead {
+            store,
+            left: flows,
+            outcomes: ChildReader::default(),
+            portion: READ_FLOWS_FIRST,
+            last: None,
+        }
+    }
+
+    /// After an error: the flow that could not be read, if it was read alone. If not, each of those that were read together is read
+    /// alone next.
+    pub fn split_last_read(&mut self) -> Option<JobId> {
+        let BatchPositions { batch, positions } = self.last.take()?;
+        if positions.len() == 1 {
+            let position = positions.first()?;
+            return Some(JobId { batch, position });
+        }
+        let alone: Vec<u32> = positions.iter().collect();
+        for position in alone.into_iter().rev() {
+            let positions = Positions::from_iter([position]);
+            self.left.push_front(BatchPositions { batch, positions });
+        }
+        None
+    }
+
+    /// Reads some more flows. `None` once all are read.
+    pub async fn next(&mut self) -> Result<Option<Vec<FlowRead>>, StoreError> {
+        let Some(first) = self.left.front_mut() else {
+            return Ok(None);
         };
-        let mut stored = Vec::new();
-        let own_bytes = details.payload.get().len() + memo.len();
-        if let Some(pending) = self.pending.take_if(|pending| {
-            let bytes = pending.payloads.bytes() + pending.memos.bytes() + own_bytes;
-            let is_like =
-                pending.kind == kind && *pending.queue == *details.row.queue && pending.options == options;
-            !is_like || pending.origins.len() >= BATCH_JOBS_MAX as usize || bytes > BATCH_BYTES_TARGET
-        }) {
-            stored = pending.store(self.store).await?;
+        let (batch, positions) = (first.batch, first.positions.take_first(self.portion));
+        if first.positions.is_empty() {
+            self.left.pop_front();
         }
-        let pending = self.pending.get_or_insert_with(|| Pending {
-            kind,
-            queue: details.row.queue.to_string(),
-            options,
-            tags: BTreeMap::new(),
-            payloads: PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX),
-            memos: PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX),
-            origins: Vec::new(),
+        self.last = Some(BatchPositions {
+            batch,
+            positions: positions.clone(),
         });
-        pending.payloads.push(details.payload.get())?;
-        pending.memos.push(memo)?;
-        let position = pending.origins.len() as u32;
-        for (name, value) in &details.tags {
-            let tagged = pending.tags.entry((name.clone(), value.clone())).or_default();
-            tagged.insert(position);
+        let store = self.store;
+        let suspensions = store.suspensions(batch, &positions).await?;
+        let outcomes = self.outcomes.outcomes(store, batch, &positions).await?;
+        self.portion = next_portion(positions.len(), bytes_of(&suspensions, &outcomes));
+        let jobs: Vec<JobId> = positions
+            .iter()
+            .map(|position| JobId { batch, position })
+            .collect();
+        let details = futures::stream::iter(jobs)
+            .map(|job| async move { Ok::<_, StoreError>((job, store.job(job).await?)) });
+        let mut details = details.buffered(READS_MAX);
+        let mut steps = suspensions.into_iter().zip(outcomes);
+        let mut flows = Vec::new();
+        while let Some((flow, details)) = details.try_next().await? {
+            let (suspensions, outcomes) = steps.next().unwrap_or_default();
+            flows.push(FlowRead {
+                flow,
+                details,
+                suspensions,
+                outcomes,
+            });
         }
-        pending.origins.push(origin);
-        Ok(stored)
+        Ok(Some(flows))
     }
 }
 
@@ -264,7 +285,59 @@ fn next_portion(flows: u32, bytes: usize) -> u32 {
 }
 
 impl Pending {
-    async fn store(self, store: &dyn Store) -> Result<Vec<Forked>, StoreError> {
+    /// Adds an instance that begins with a memo, of another version than its origin if one is given. Returns what has to be stored
+    /// before it, because the batch is full or of another sort.
+    pub fn add(
+        all: &mut Option<Pending>,
+        origin: JobId,
+        details: &JobDetails,
+        version: Option<&str>,
+        memo: &str,
+    ) -> Result<Option<Pending>, StoreError> {
+        let (name, _) = name_and_version(&details.row.kind);
+        let kind = version.map_or_else(
+            || details.row.kind.to_string(),
+            |version| format!("{name}@{version}"),
+        );
+        let options = BatchOptions {
+            run_at: None,
+            expires_at: None,
+            unique: None,
+            group: details.row.group.as_deref().map(str::to_owned),
+            hooks: None,
+            cached_ms: None,
+            traceparent: None,
+            ..details.options.clone()
+        };
+        let own_bytes = details.payload.get().len() + memo.len();
+        let full = all.take_if(|pending| {
+            let bytes = pending.payloads.bytes() + pending.memos.bytes() + own_bytes;
+            let is_like =
+                pending.kind == kind && *pending.queue == *details.row.queue && pending.options == options;
+            !is_like || pending.origins.len() >= BATCH_JOBS_MAX as usize || bytes > BATCH_BYTES_TARGET
+        });
+        let pending = all.get_or_insert_with(|| Pending {
+            kind,
+            queue: details.row.queue.to_string(),
+            options,
+            tags: BTreeMap::new(),
+            payloads: PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX),
+            memos: PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX),
+            origins: Vec::new(),
+        });
+        pending.payloads.push(details.payload.get())?;
+        pending.memos.push(memo)?;
+        let position = pending.origins.len() as u32;
+        for (name, value) in &details.tags {
+            let tagged = pending.tags.entry((name.clone(), value.clone())).or_default();
+            tagged.insert(position);
+        }
+        pending.origins.push(origin);
+        Ok(full)
+    }
+
+    /// The batch, and the origins of its jobs.
+    pub fn finish(self) -> (NewBatch, Vec<JobId>) {
         let count = self.origins.len() as u32;
         let tags = self.tags.into_iter().map(|((name, value), positions)| Tag {
             positions: Some(positions).filter(|positions| positions.len() < count),
@@ -277,11 +350,15 @@ impl Pending {
             memos: Some(self.memos.finish()),
             ..NewBatch::new(self.kind, self.payloads.finish())
         };
+        (batch, self.origins)
+    }
+
+    async fn store(self, store: &dyn Store) -> Result<Vec<Forked>, StoreError> {
+        let (batch, origins) = self.finish();
         let ids = store.submit(vec![batch], None).await?;
         let id = ids.into_iter().next();
         let id = id.ok_or_else(|| StoreError::Database("the store gave a batch no id".to_owned()))?;
-        let origins = (0..).zip(self.origins);
-        let forked = origins.map(|(position, origin)| Forked {
+        let forked = (0..).zip(origins).map(|(position, origin)| Forked {
             origin,
             fork: Ok(JobId { batch: id, position }),
         });

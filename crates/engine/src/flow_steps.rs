@@ -106,6 +106,8 @@ pub struct FlowStepsPage {
     pub origin: Option<String>,
     /// How often the flow has begun anew, with an empty memo.
     pub continued: u64,
+    /// Whether it cleans up after its origin, which was cancelled.
+    pub cleans_up: bool,
     /// The steps of the page, in the order in which the flow asked for them.
     pub steps: Vec<FlowStep>,
 }
@@ -258,7 +260,8 @@ pub async fn steps(
         is_flow,
         total: total as u32,
         origin: beginning.as_ref().and_then(|kept| kept.origin.clone()),
-        continued: beginning.map_or(0, |kept| kept.continued),
+        continued: beginning.as_ref().map_or(0, |kept| kept.continued),
+        cleans_up: beginning.is_some_and(|kept| kept.cleans_up),
         steps,
     })
 }

@@ -37,6 +37,7 @@ pub mod events;
 mod expiry;
 mod firing;
 pub mod flow;
+mod flow_cleanup;
 pub mod flow_fork;
 pub mod flow_steps;
 mod housekeeping;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use gristmill_model::limits::PORTION_JOBS_MAX;
-use gristmill_model::{BatchId, JobState};
+use gristmill_model::{BatchId, JobId, JobState};
 use gristmill_store::rules::check::check_change;
 use gristmill_store::{BatchPositions, Change, JobFilter, Selection, Store, StoreError};
 
@@ -81,9 +81,19 @@ impl Portions {
             return Ok(None);
         }
         let named: u64 = jobs.iter().map(|jobs| u64::from(jobs.positions.len())).sum();
-        let selection = Selection::Packed {
-            jobs,
-            states: self.filter.states.clone(),
+        // Who names a batch means its jobs, whatever they do. A cancel of some states changes only jobs that are in them.
+        let is_named = self.filter.batch.is_some() && self.filter.states == self.change.states();
+        let selection = if is_named && self.change == Change::Cancel {
+            let ids = jobs.iter().flat_map(|jobs| {
+                let batch = jobs.batch;
+                jobs.positions
+                    .iter()
+                    .map(move |position| JobId { batch, position })
+            });
+            Selection::Jobs(ids.collect())
+        } else {
+            let states = self.filter.states.clone();
+            Selection::Packed { jobs, states }
         };
         let changed = self.store.change(selection, self.change.clone()).await?;
         assert!(

@@ -110,8 +110,10 @@ impl TestEngine {
         self.engine.store().expire().await.expect("jobs expire");
     }
 
-    /// Runs all jobs of the worker's kinds that can be claimed now. Delayed retries stay: advance the clock and drain again.
+    /// Runs all jobs of the worker's kinds that can be claimed now, and those that clean up after flows cancelled before. Delayed retries
+    /// stay: advance the clock and drain again.
     pub async fn drain(&self, worker: &mut WorkerBuilder) -> WorkerSummary {
+        self.engine.begin_cleanups().await.expect("the cleanups begin");
         worker.until_idle().run().await.expect("the worker ends")
     }
 

@@ -111,6 +111,12 @@ pub const FAMILY_BATCHES_MAX: usize = 10_000;
 /// Maximum bytes of a memo.
 pub const MEMO_BYTES_MAX: usize = 1 << 20;
 
+/// Maximum time for which an instance cleans up after a cancelled flow: nobody waits for it, so nobody would stop one that hangs.
+pub const CLEANUP_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+
+/// The time for which an instance that cleans up waits for a worker to begin it: nobody waits for it, so nobody would miss it.
+pub const CLEANUP_WAITS_MS_MAX: i64 = 30 * 24 * 60 * 60 * 1000;
+
 /// Maximum jobs that finalize together. The outcomes of their children are read at once: few reads for many flows, and few
 /// outcomes in memory for jobs with many children.
 pub const FINALIZED_JOBS_MAX: u32 = 256;

@@ -20,11 +20,12 @@ use gristmill_store::rules::lanes::Lane;
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
-    ControlFilter, EventCursor, EventPage, Exchanged, Fired, FlowEvent, FlowEventReceipt, Heartbeat,
-    HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun,
-    NewSchedule, NewWorker, OutcomeWatch, OutcomesRead, OutcomesWanted, OutputPage, Page, PruneOptions,
-    Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError,
-    StoreMetrics, StoreStats, SubmittedJobs, Suspension, Suspensions, TagValue, Want, WorkSeen, WorkerRow,
+    CleanupBatch, ControlFilter, DueCleanup, EventCursor, EventPage, Exchanged, Fired, FlowEvent,
+    FlowEventReceipt, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow,
+    KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch, OutcomesRead, OutcomesWanted,
+    OutputPage, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange,
+    Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, Suspension, Suspensions, TagValue,
+    Want, WorkSeen, WorkerRow,
 };
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
@@ -266,6 +267,22 @@ impl Store for FaultyStore {
 
     async fn next_expiry(&self) -> Result<Option<Timestamp>, StoreError> {
         operate!(self.next_expiry())
+    }
+
+    async fn cleanups_due(
+        &self,
+        ran_before: Timestamp,
+        rows_max: u32,
+    ) -> Result<Vec<DueCleanup>, StoreError> {
+        operate!(self.cleanups_due(ran_before, rows_max))
+    }
+
+    async fn begin_cleanups(
+        &self,
+        flows: Vec<BatchPositions>,
+        cleanup: Option<CleanupBatch>,
+    ) -> Result<bool, StoreError> {
+        operate!(self.begin_cleanups(flows, cleanup))
     }
 
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {

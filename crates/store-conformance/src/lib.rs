@@ -213,6 +213,14 @@ macro_rules! store_conformance {
                 flows_under_way_go_first,
                 flows_that_begin_anew_go_to_the_end,
             ]
+            graph::flow_cleanup [
+                cancelled_flows_are_cleaned_up_after,
+                a_flow_that_runs_is_cleaned_up_after_later,
+                a_flow_whose_step_runs_is_cleaned_up_after_later,
+                cleanups_end_in_time,
+                cleanups_that_wait_keep_their_time,
+                cleanups_hold_up_nobody,
+            ]
             graph::flow_events [
                 events_are_delivered_or_kept,
                 unread_events_go_back,

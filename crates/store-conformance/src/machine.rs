@@ -151,7 +151,6 @@ impl<'a> Machine<'a> {
     }
 
     async fn step(&mut self, step: Step) {
-        let now = self.database.clock().now();
         match step {
             Step::Submit(submission) => self.submit_unkeyed(submission).await,
             Step::SubmitKeyed {
@@ -219,16 +218,13 @@ impl<'a> Machine<'a> {
                 self.submit_awaited(new, worker, wish(jobs_max, wanted)).await;
             }
             Step::Heartbeat(worker) => self.heartbeat(worker).await,
-            Step::Leave(worker) => {
-                let worker = self.workers[worker % self.workers.len()];
-                self.store.leave(worker, Default::default()).await.unwrap();
-                self.reference.leave(worker, now);
-            }
+            Step::Leave(worker) => self.leave(worker).await,
             Step::Die(worker) => self.die(worker).await,
             Step::Manual(manual) => self.change_by_hand(manual).await,
             Step::Expire => self.expire().await,
             Step::Advance(milliseconds) => self.database.clock().advance_ms(milliseconds),
             Step::Prune => self.prune().await,
+            Step::BeginCleanups(chosen) => self.begin_cleanups(chosen).await,
             // No answer changes.
             Step::Compact(reports_max) => drop(self.store.compact(reports_max).await.unwrap()),
             Step::Reopen => {
@@ -239,6 +235,13 @@ impl<'a> Machine<'a> {
             Step::Swap => std::mem::swap(&mut self.store, &mut self.other),
         }
         self.compare().await;
+    }
+
+    async fn leave(&mut self, worker: usize) {
+        let worker = self.workers[worker % self.workers.len()];
+        self.store.leave(worker, Default::default()).await.unwrap();
+        let now = self.database.clock().now();
+        self.reference.leave(worker, now);
     }
 
     async fn submit_unkeyed(&mut self, submission: Submission) {
@@ -317,14 +320,15 @@ impl<'a> Machine<'a> {
                 };
                 let changed = change(&*self.store, filter, Change::Cancel).await;
                 let jobs = self.reference.of_kind(KINDS[kind]);
+                let jobs = self.reference.without_cleanups(jobs);
                 assert_eq!(changed.changed, self.reference.cancel(jobs, now));
             }
             Manual::CancelKeyed(key) => self.cancel_keyed(labels::key(key)).await,
             Manual::Retry(jobs) => {
                 let jobs = self.named(jobs);
                 let changed = self.store.change(jobs.clone().into(), Change::Retry).await;
-                if jobs.iter().any(|job| self.reference.is_ended_step(*job)) {
-                    changed.expect_err("a step of a flow is named");
+                if jobs.iter().any(|job| self.reference.refuses_retry(*job)) {
+                    changed.expect_err("a step of a flow, or a flow that is cleaned up after");
                 } else {
                     assert_eq!(changed.unwrap().changed, self.reference.retry(jobs, now));
                 }

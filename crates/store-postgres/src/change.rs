@@ -5,13 +5,13 @@ pub(crate) mod pause;
 pub(crate) mod prune;
 mod set_back;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::positions::by_batch;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
 use gristmill_store::query::Narrowed;
-use gristmill_store::rules::family::flow::cannot_retry_step;
+use gristmill_store::rules::family::flow::{cannot_retry_cleaned_up, cannot_retry_step};
 use gristmill_store::{Change, Changed, JobFilter, Selection};
 use tokio_postgres::types::ToSql;
 
@@ -62,11 +62,15 @@ impl Transaction {
                 let meant = by_batch(jobs.iter().copied());
                 if *change == Change::Retry {
                     self.refuse_steps(&meant).await?;
+                    self.refuse_cleaned_up(&meant).await?;
                 }
                 self.change_named(change, meant, &[], &mut ended).await
             }
             Selection::Packed { jobs, states } => {
-                let meant = jobs.iter().map(|jobs| (jobs.batch, jobs.positions.clone()));
+                let batches: Vec<i64> = jobs.iter().map(|jobs| jobs.batch.0).collect();
+                let spared = self.spared(change, &batches).await?;
+                let jobs = jobs.iter().filter(|jobs| !spared.contains(&jobs.batch.0));
+                let meant = jobs.map(|jobs| (jobs.batch, jobs.positions.clone()));
                 self.change_named(change, meant.collect(), states, &mut ended)
                     .await
             }
@@ -85,6 +89,20 @@ impl Transaction {
         Ok(changed)
     }
 
+    /// Those of the batches that a change by conditions spares: a cancel can be repeated, and leaves what cleans up after flows, with its
+    /// steps.
+    async fn spared(&self, change: &Change, batches: &[i64]) -> Result<HashSet<i64>> {
+        if *change != Change::Cancel {
+            return Ok(HashSet::new());
+        }
+        let sql = "WITH RECURSIVE up (batch_id, id) AS (SELECT b, b FROM unnest($1::bigint[]) b \
+                   WHERE EXISTS (SELECT FROM gristmill.cleanup WHERE ends_at IS NOT NULL) \
+                   UNION ALL SELECT up.batch_id, c.parent_id FROM up JOIN gristmill.child_batch c ON c.batch_id = up.id) \
+                   SELECT DISTINCT up.batch_id FROM up JOIN gristmill.cleanup u ON u.batch_id = up.id AND u.ends_at IS NOT NULL";
+        let rows = self.query(sql, &[&batches]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
     /// Refuses to retry named jobs if one of them is a step of a flow that has ended.
     async fn refuse_steps(&self, meant: &BTreeMap<BatchId, Positions>) -> Result<()> {
         let batches: Vec<i64> = meant.keys().map(|batch| batch.0).collect();
@@ -101,6 +119,21 @@ impl Transaction {
             })
         };
         Err(cannot_retry_step(job(0)?, job(2)?).into())
+    }
+
+    /// Refuses to retry named flows if one of them is cleaned up after.
+    async fn refuse_cleaned_up(&self, meant: &BTreeMap<BatchId, Positions>) -> Result<()> {
+        let batches: Vec<i64> = meant.keys().map(|batch| batch.0).collect();
+        let sql = "SELECT batch_id, positions FROM gristmill.cleanup WHERE batch_id = ANY ($1) AND ends_at IS NULL ORDER BY batch_id, id";
+        for row in self.query(sql, &[&batches]).await? {
+            let batch = BatchId(row.try_get(0)?);
+            let cleaned_up = row.try_get::<_, Multirange>(1)?.0;
+            let found = meant.get(&batch).map(|meant| meant.intersection(&cleaned_up));
+            if let Some(position) = found.and_then(|found| found.first()) {
+                return Err(cannot_retry_cleaned_up(JobId { batch, position }).into());
+            }
+        }
+        Ok(())
     }
 
     /// Changes those of the named jobs that are in one of the states (in any, if none is named).
@@ -147,7 +180,11 @@ impl Transaction {
                 Some(Narrowing::read(&rows)?)
             }
         };
-        let batches = self.matching(filter, narrowed.as_ref(), &states).await?;
+        let mut batches = self.matching(filter, narrowed.as_ref(), &states).await?;
+        if filter.batch.is_none() {
+            let spared = self.spared(change, &batches).await?;
+            batches.retain(|batch| !spared.contains(batch));
+        }
         self.execute(
             "SELECT FROM gristmill.batch WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE",
             &[&batches],
@@ -202,7 +239,7 @@ impl Transaction {
         Ok(ended)
     }
 
-    async fn change_in(
+    pub async fn change_in(
         &mut self,
         change: &Change,
         batches: &[i64],

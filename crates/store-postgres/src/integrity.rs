@@ -23,7 +23,7 @@ use crate::limits::SUMS_ADDED_AT_ONCE;
 use crate::query::pieces;
 
 /// Rows that belong to a batch which does not exist, by table: the batches of some.
-const STRAYS: [(&str, &str); 14] = [
+const STRAYS: [(&str, &str); 15] = [
     ("slice", "SELECT DISTINCT batch_id FROM gristmill.slice"),
     ("held", "SELECT DISTINCT batch_id FROM gristmill.held"),
     ("blocked", "SELECT DISTINCT batch_id FROM gristmill.blocked"),
@@ -44,6 +44,7 @@ const STRAYS: [(&str, &str); 14] = [
         "returned_event",
         "SELECT DISTINCT batch_id FROM gristmill.returned_event",
     ),
+    ("cleanup", "SELECT DISTINCT batch_id FROM gristmill.cleanup"),
 ];
 
 /// Rows that point at another missing row: a table, the fault, and the batches of some.

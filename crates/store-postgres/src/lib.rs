@@ -46,15 +46,15 @@ use gristmill_store::rules::controls::check_controls;
 use gristmill_store::rules::lanes::Lane;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
-    ControlFilter, EventCursor, EventPage, Exchanged, Fired, FlowEvent, FlowEventReceipt, Heartbeat,
-    HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, LockWaits,
-    NewRun, NewSchedule, NewWorker, OutcomeWatch, OutcomesRead, OutcomesWanted, Page, PruneOptions, Pruned,
-    Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics,
-    StoreStats, SubmittedJobs, Suspension, Suspensions, TagValue, Want, WorkSeen, WorkerRow,
+    CleanupBatch, ControlFilter, DueCleanup, EventCursor, EventPage, Exchanged, Fired, FlowEvent,
+    FlowEventReceipt, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow,
+    KindCounts, LaneMetrics, LockWaits, NewRun, NewSchedule, NewWorker, OutcomeWatch, OutcomesRead,
+    OutcomesWanted, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange,
+    Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, Suspension, Suspensions, TagValue,
+    Want, WorkSeen, WorkerRow,
 };
 use tokio::task::JoinHandle;
 
-use crate::change::prune::Pruning;
 use crate::commit::exchange_group::{Exchanger, SmallExchange};
 use crate::database::Database;
 use crate::database::clock::{DatabaseClock, NOW};
@@ -326,46 +326,46 @@ impl Store for PostgresStore {
     }
 
     async fn expire(&self) -> Result<u64, StoreError> {
-        let mut total = 0;
-        loop {
-            let (expired, more) = operate!(self, Work, Promised, |transaction| transaction.expire()).await?;
-            total += expired;
-            if !more {
-                return Ok(total);
-            }
+        // Jobs expire also where no cleanup can be ended.
+        let ended = self.database.end_late_cleanups().await;
+        let (mut total, mut more) = (0, true);
+        while more {
+            let expired = operate!(self, Work, Promised, |transaction| transaction.expire()).await?;
+            (total, more) = (total + expired.0, expired.1);
         }
+        Ok(total + ended?)
     }
 
     async fn next_expiry(&self) -> Result<Option<Timestamp>, StoreError> {
         look!(self, |snapshot| query::flow::next_expiry(&snapshot))
     }
 
+    async fn cleanups_due(
+        &self,
+        ran_before: Timestamp,
+        rows_max: u32,
+    ) -> Result<Vec<DueCleanup>, StoreError> {
+        look!(self, |snapshot| graph::cleanup::cleanups_due(
+            &snapshot, ran_before, rows_max
+        ))
+    }
+
+    async fn begin_cleanups(
+        &self,
+        flows: Vec<BatchPositions>,
+        cleanup: Option<CleanupBatch>,
+    ) -> Result<bool, StoreError> {
+        let new = Vec::from_iter(cleanup.iter().map(|cleanup| cleanup.batch.clone()));
+        check_batches(&new)?;
+        self.database.prepare_lanes(&new).await?;
+        operate!(self, Work, Promised, |transaction, flows, cleanup| {
+            transaction.begin_cleanups(&flows, (*cleanup).as_ref())
+        })
+        .await
+    }
+
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {
-        let pruning = look!(self, |snapshot| Pruning::new(&snapshot, options))?;
-        let mut total = Pruned::default();
-        let mut after = BatchId(0);
-        loop {
-            let batches = look!(self, |snapshot| pruning.next(&snapshot, after))?;
-            let Some((last, _)) = batches.last() else {
-                if !options.dry_run {
-                    self.database.delete_empty_lanes().await?;
-                }
-                return Ok(total);
-            };
-            after = *last;
-            let pruned = if options.dry_run {
-                Pruned {
-                    batches: batches.len() as u64,
-                    jobs: batches.iter().map(|(_, jobs)| jobs).sum(),
-                }
-            } else {
-                operate!(self, Work, Promised, |transaction, batches| transaction
-                    .prune(&batches))
-                .await?
-            };
-            total.batches += pruned.batches;
-            total.jobs += pruned.jobs;
-        }
+        self.database.prune_in_portions(options).await
     }
 
     async fn compact(&self, reports_max: u32) -> Result<u64, StoreError> {

@@ -12,7 +12,7 @@ use gristmill_model::positions::by_batch;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
 use gristmill_store::rules::deadline::{Standing, too_late};
 use gristmill_store::rules::ending::Ending;
-use gristmill_store::rules::family::flow::cannot_retry_step;
+use gristmill_store::rules::family::flow::{cannot_retry_cleaned_up, cannot_retry_step};
 use gristmill_store::{BatchPositions, Change, Changed, JobFilter, Selection};
 use rusqlite::{params, params_from_iter};
 
@@ -78,7 +78,12 @@ impl Transaction<'_> {
         let meant = self.meant(selection, OPEN)?;
         let mut changed = 0;
         let (mut ended, mut children) = (Vec::new(), Vec::new());
+        let spares_cleanups = selection.spares_cleanups();
         for (batch, positions) in &meant.batches {
+            // A cancel by conditions can be repeated, and cancels the flows alone.
+            if spares_cleanups && self.cleans_up(*batch)? {
+                continue;
+            }
             let cancelled = self.cancel_in(*batch, positions.as_ref(), &meant.states)?;
             let counts = cancelled.endings.iter();
             changed += counts
@@ -105,6 +110,7 @@ impl Transaction<'_> {
         let meant = self.meant(selection, &over)?;
         if let Selection::Jobs(_) = selection {
             self.refuse_steps(&meant)?;
+            self.refuse_cleaned_up(&meant)?;
         }
         let mut changed = 0;
         for (batch, positions) in &meant.batches {
@@ -218,6 +224,7 @@ impl Transaction<'_> {
         states: &[JobState],
     ) -> Result<Cancelled> {
         let mut children = Vec::new();
+        let mut flows = Vec::new();
         let mut cancelled: BTreeMap<u32, Positions> = BTreeMap::new();
         let mut add = |attempt: u32, positions: &Positions| {
             let all = cancelled.entry(attempt).or_default();
@@ -230,6 +237,7 @@ impl Transaction<'_> {
                 children.extend(self.left_open(batch, slice.family, &taken)?);
                 // The attempt that comes next is not made any more.
                 add(slice.attempt - 1, &taken);
+                flows.push((slice.family, false, taken));
             }
         }
         for blocked in self.blocked_of(batch)? {
@@ -238,6 +246,7 @@ impl Transaction<'_> {
                 self.shorten_blocked(&blocked, &blocked.positions.difference(&taken))?;
                 children.extend(self.children_of_blocked(&blocked, &taken)?);
                 add(blocked.attempt - 1, &taken);
+                flows.push((blocked.family, false, taken));
             }
         }
         for held in self.held_of(batch)? {
@@ -247,8 +256,11 @@ impl Transaction<'_> {
                 self.revoke(&held, &taken)?;
                 children.extend(self.left_open(batch, held.family, &taken)?);
                 add(held.attempt, &taken);
+                // The worker runs it until it learns of the cancel.
+                flows.push((held.family, true, taken));
             }
         }
+        self.note_cleanups(batch, &flows)?;
         debug_assert!(cancelled.values().all(|positions| !positions.is_empty()));
         for (attempt, positions) in &cancelled {
             self.end_jobs(batch, positions, &Ending::of(JobState::Cancelled, *attempt))?;
@@ -360,6 +372,18 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// Refuses to retry named flows if one of them is cleaned up after.
+    fn refuse_cleaned_up(&self, meant: &Meant) -> Result<()> {
+        for (batch, positions) in &meant.batches {
+            let found = meant_of(&self.cleaned_up(*batch)?, positions.as_ref()).first();
+            if let Some(position) = found {
+                let batch = *batch;
+                return Err(cannot_retry_cleaned_up(JobId { batch, position }).into());
+            }
+        }
+        Ok(())
+    }
+
     fn retry_in(
         &mut self,
         batch: BatchId,
@@ -374,7 +398,7 @@ impl Transaction<'_> {
         {
             return Ok(0);
         }
-        let others = self.taken_keys(batch)?;
+        let others = self.taken_keys(batch)?.union(&self.cleaned_up(batch)?);
         let mut retried = Positions::new();
         for report in reports {
             let mut taken = meant_of(&report.positions, positions).difference(&others);

@@ -49,11 +49,12 @@ use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
-    ControlFilter, EventCursor, EventPage, Exchanged, Finding, Fired, FlowEvent, FlowEventReceipt, Heartbeat,
-    HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun,
-    NewSchedule, NewWorker, OutcomeWatch, OutcomesRead, OutcomesWanted, Page, PruneOptions, Pruned, Rescued,
-    Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics,
-    StoreStats, SubmittedJobs, Suspension, Suspensions, TagValue, Want, WorkSeen, WorkerRow,
+    CleanupBatch, ControlFilter, DueCleanup, EventCursor, EventPage, Exchanged, Finding, Fired, FlowEvent,
+    FlowEventReceipt, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow,
+    KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch, OutcomesRead, OutcomesWanted,
+    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
+    Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, Suspension, Suspensions, TagValue, Want,
+    WorkSeen, WorkerRow,
 };
 
 pub use crate::caller_transaction::{ForeignConnection, ForeignSubmitter, Row, Value};
@@ -349,11 +350,31 @@ impl Store for SqliteStore {
     }
 
     async fn expire(&self) -> Result<u64, StoreError> {
-        self.write(0, |transaction| transaction.expire()).await
+        let ended = self.end_late_cleanups().await; // Jobs expire also where this fails.
+        let expired = self.write(0, |transaction| transaction.expire()).await?;
+        Ok(expired + ended?)
     }
 
     async fn next_expiry(&self) -> Result<Option<Timestamp>, StoreError> {
         self.read(query::flow::next_expiry).await
+    }
+
+    async fn cleanups_due(&self, ran: Timestamp, rows_max: u32) -> Result<Vec<DueCleanup>, StoreError> {
+        self.read(move |connection| graph::cleanup::cleanups_due(connection, ran, rows_max))
+            .await
+    }
+
+    async fn begin_cleanups(
+        &self,
+        flows: Vec<BatchPositions>,
+        cleanup: Option<CleanupBatch>,
+    ) -> Result<bool, StoreError> {
+        let new = Vec::from_iter(cleanup.iter().map(|cleanup| cleanup.batch.clone()));
+        check_batches(&new)?;
+        self.write(weight_of(&new), move |work| {
+            work.begin_cleanups(&flows, cleanup.as_ref())
+        })
+        .await
     }
 
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {

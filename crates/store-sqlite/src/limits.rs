@@ -15,6 +15,9 @@ pub(crate) const WRITER_CACHE_KIB: i64 = 16_384;
 /// Prepared statements that a connection keeps: more than the store has.
 pub(crate) const STATEMENTS_MAX: usize = 128;
 
+/// The maximum number of rows of cleanups that one transaction ends, so that others do not wait for long.
+pub(crate) const ENDED_CLEANUPS_PER_TRANSACTION: usize = 100;
+
 /// The maximum number of batches that one transaction prunes, so that others do not wait for long.
 pub(crate) const PRUNED_BATCHES_PER_TRANSACTION: usize = 500;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::VALUE_BYTES_MAX;
-use gristmill_model::{BatchId, JobError, JobId, JobState, PackedArray, PackedBuilder, Wake};
+use gristmill_model::{BatchId, JobError, JobId, JobState, NewBatch, PackedArray, PackedBuilder, Wake};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -179,6 +179,24 @@ pub enum FlowEventReceipt {
     Unknown,
     /// The flow has [`KEPT_EVENTS_MAX`](gristmill_model::limits::KEPT_EVENTS_MAX) kept events; this one is not stored.
     Full,
+}
+
+/// Cancelled flows after which instances of them clean up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueCleanup {
+    /// The flows.
+    pub flows: BatchPositions,
+    /// How long each of the instances may take.
+    pub within_ms: u64,
+}
+
+/// The batch of instances that clean up after cancelled flows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CleanupBatch {
+    /// The instances.
+    pub batch: NewBatch,
+    /// How long each of them may take.
+    pub within_ms: u64,
 }
 
 /// The suspensions of each of some jobs, in order.

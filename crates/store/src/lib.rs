@@ -40,7 +40,9 @@ use rules::lanes::Lane;
 pub use awaited::OutcomeWatch;
 pub use error::StoreError;
 pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
-pub use family::{ChildOutcome, Children, FlowEvent, FlowEventReceipt, Suspension, Suspensions};
+pub use family::{
+    ChildOutcome, Children, CleanupBatch, DueCleanup, FlowEvent, FlowEventReceipt, Suspension, Suspensions,
+};
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
 pub use integrity::{CheckPage, CheckPlace, Finding};
 pub use live_output::OutputPage;
@@ -149,16 +151,33 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError>;
 
     /// Ends jobs that no worker started before their batch's `expires_at`, jobs that missed their deadline from the
-    /// first attempt on, and pauses that are over. Returns the number of ended jobs. Claims skip such jobs in any case.
+    /// first attempt on, pauses that are over, and cleanups of flows that take longer than they may. Returns the number of ended
+    /// jobs. Claims skip such jobs in any case.
     /// A job that failed once, was rescued from a dead worker or was retried manually no longer expires.
     async fn expire(&self) -> Result<u64, StoreError>;
 
-    /// The first moment at which [`expire`](Store::expire) would end a job: one that nobody starts in time, or one that waits
-    /// for an event or a moment. `None` where no job has such a moment. Costs two seeks.
+    /// The first moment at which [`expire`](Store::expire) would end a job: one that nobody starts in time, one that waits
+    /// for an event or a moment, or one that cleans up after a flow. `None` where no job has such a moment. Costs three seeks.
     async fn next_expiry(&self) -> Result<Option<Timestamp>, StoreError>;
 
+    /// Cancelled flows for which nobody has begun the cleanup, the earliest first: those of up to so many rows. A flow that a worker ran
+    /// when it was cancelled, itself or a step of it, is among them if that was at `ran_before` or earlier: its worker learns of the
+    /// cancel later.
+    async fn cleanups_due(&self, ran_before: Timestamp, rows_max: u32)
+    -> Result<Vec<DueCleanup>, StoreError>;
+
+    /// Begins to clean up after cancelled flows of different batches, by a batch of instances, in one transaction. `None` begins nothing
+    /// for these flows, which can be retried then. Returns `false`, and stores nothing, where another process has begun
+    /// the cleanup for one of them.
+    async fn begin_cleanups(
+        &self,
+        flows: Vec<BatchPositions>,
+        cleanup: Option<CleanupBatch>,
+    ) -> Result<bool, StoreError>;
+
     /// Deletes whole batches that have ended. Ids are never reused. Keeps batches of an unfinished run, whose output is
-    /// not written yet, and batches of children while jobs of their parents' batch are open. Works in portions of whole
+    /// not written yet, batches of children while jobs of their parents' batch are open, and both while a cleanup after a cancelled flow
+    /// has not begun. Works in portions of whole
     /// batches, so that others do not wait for long; an error does not undo earlier portions. Forgets the kinds, queues and groups of
     /// which no jobs are left, with the counts of their ended jobs.
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError>;

@@ -101,6 +101,18 @@ pub enum Selection {
     Filter(JobFilter),
 }
 
+impl Selection {
+    /// Whether a cancel spares what cleans up after cancelled flows, with its steps: it names no jobs and no batch, so it can be
+    /// repeated, and means the flows.
+    pub fn spares_cleanups(&self) -> bool {
+        match self {
+            Selection::Jobs(_) => false,
+            Selection::Packed { .. } => true,
+            Selection::Filter(filter) => filter.batch.is_none(),
+        }
+    }
+}
+
 impl From<JobId> for Selection {
     fn from(job: JobId) -> Selection {
         Selection::Jobs(vec![job])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._operations.requests import ask
 from .loop import AsyncFlow, PlainFlow
-from .replay import Suspended, Suspension, awaits_steps
+from .replay import Suspended, Suspension
 
 if TYPE_CHECKING:
     from .._handle import Handle
@@ -90,6 +90,11 @@ def _replayed(job: FlowJob[Any], kept: dict[str, Any]) -> Difference | None:
         problem = f"it is not verified beyond {flow.stops[0]}, which a check does not run"
         return Difference(kept["job"], problem, unused) if unused else None
     # An instance that waits for no step has not run yet, or has just begun anew.
-    if type(value) is Suspension or kept["state"] == "completed" or not awaits_steps(flow):
+    if type(value) is Suspension or kept["state"] == "completed" or not _awaits_steps(flow):
         return None
     return Difference(kept["job"], "it ends, where it waited", flow.unused())
+
+
+def _awaits_steps(flow: Any) -> bool:
+    """Reports whether an instance waits for steps that it has begun."""
+    return any(record is not None for record in flow._owners)

@@ -14,8 +14,8 @@ from .._job import Job
 from .._options import OPTIONS, RETRIES_DEFAULT, check_names, given, options_json, tag_pairs, text
 from .._spans import seconds
 from .._values import converter, hints_of, plain_keys, to_plain
-from .memo import make_encoder
-from .replay import Prepared, Program
+from .memo import Prepared, make_encoder
+from .replay import Program
 
 if TYPE_CHECKING:
     from .._app import App
@@ -43,6 +43,7 @@ class FlowJob(Job[..., R]):
         queue: str,
         options: dict[str, Any],
         processes: int | None,
+        cleanup_ms: int | None = None,
     ) -> None:
         if version is not None:
             text("version", version)
@@ -52,6 +53,7 @@ class FlowJob(Job[..., R]):
             raise TypeError(f"{function!r} has no parameters: the first one of a flow is the flow itself")
         self.flow_name = name
         self.version = version
+        self.cleanup_ms = cleanup_ms
         super().__init__(app, function, name if version is None else f"{name}@{version}", queue, options, processes)
         self._program: Program | None = None
         self._run: Callable[[Any, list[Any], list[Any]], Any] | None = None
@@ -294,4 +296,5 @@ def _program(job: FlowJob[Any]) -> Program:
         seconds,
         lambda function: converter(hints_of(function).get("return")),
         lambda *arguments, **named: job.shape.payload(arguments, named),
+        job.cleanup_ms,
     )

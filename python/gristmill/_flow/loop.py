@@ -13,9 +13,9 @@ import collections
 import contextvars
 import functools
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, NoReturn
 
-from .memo import SLEEP, FlowError, Record, check_awaited, each
+from .memo import SLEEP, FlowError, Record, Result, check_awaited, each, is_lost
 from .kept import Kept, holds_nothing
 from .replay import Flow, Program, Suspended, Suspension, Winner
 
@@ -339,6 +339,7 @@ class AsyncFlow(Flow):
     def _replay(self, payload: Any) -> Any:
         loop = self._loop
         self._wave_ms: int | None = None
+        self._is_to_cancel = False
         memos = self._memos
         self._is_replayed = bool(memos)
         if memos:
@@ -353,8 +354,14 @@ class AsyncFlow(Flow):
         for number, memo in enumerate(memos):
             if self._next is not None or main.done():
                 return self._ended(main)
+            if "cancelled" in memo:
+                # What it does then is in the next part.
+                self._is_to_cancel = True
+                self._before_cancel = spawned, 0
+                continue
             if number:
                 self._wave_ms = memo.get("time")
+                self._cancel()
                 seen = memo.get("seen")
                 if seen is None:
                     for index in range(spawned):
@@ -373,6 +380,8 @@ class AsyncFlow(Flow):
     def _proceed(self) -> Any:
         """Goes on with what has ended since the last suspension."""
         self._is_replayed, self._wave_ms = False, None
+        if self.stops is None:
+            self._cancel()
         seen = self._untold()
         is_all = len(seen) == len(self._owners) - self._owners.count(None)
         for index in seen:
@@ -382,8 +391,34 @@ class AsyncFlow(Flow):
             return self._ended(self._main)
         return self._suspension(seen, is_all)
 
+    def _cancel(self) -> None:
+        """Raises the cancellation where the code waits, in an instance that cleans up. It is told first of what ended before the cancel."""
+        if self._is_to_cancel:
+            self._deliver_before_cancel(self._before_cancel[0])
+            self._loop.run()
+            if self._is_to_cancel:
+                self._begin_to_clean_up()
+                self._main.cancel()
+                self._loop.run()
+
+    def _begin_to_clean_up(self) -> None:
+        self._is_to_cancel = False
+        self._before_cancel = self._before_cancel[0], self._told
+        # Steps that were about to begin do not.
+        for record in self._fresh + self._revived:
+            if isinstance(record.promise, Promise):
+                record.promise.cancel()
+
+    def _hear_cancel(self) -> None:
+        if self._is_to_cancel:
+            if asyncio.current_task(self._loop) is self._main:  # type: ignore[arg-type]
+                self._begin_to_clean_up()
+            raise asyncio.CancelledError
+
     def _ended(self, main: asyncio.Task[Any]) -> Any:
-        return self._anew() if self._next is not None else main.result()
+        if self._next is not None:
+            return None if self._cleans_up else self._anew()
+        return None if main.cancelled() and self._cleans_up else main.result()
 
     def time_s(self) -> float:
         """The loop's time: that of the run in which this part of the flow was run first."""
@@ -445,10 +480,16 @@ class AsyncFlow(Flow):
         promise: Any = record.promise
         record.promise = None
         if type(promise) is Call:
-            if promise.callback is not None:
+            if promise.callback is not None and not is_lost(record, self._outcomes, self._before_cancel):
                 self._loop.ready.append(promise)
+            elif promise.callback is not None and promise.arguments and asyncio.isfuture(promise.arguments[0]):
+                # A sleep, or what waits for a limited time, of another task than the one that is cancelled.
+                promise.arguments[0].cancel()
             return
         if promise.done():
+            return
+        if is_lost(record, self._outcomes, self._before_cancel):
+            promise.cancel()
             return
         try:
             value, error = self._outcome(record)
@@ -498,46 +539,6 @@ def _set_current_task(loop: Any, before: Any, after: Any) -> None:
         tasks._enter_task(loop, after)
 
 
-class Result:
-    """A step of a plain flow."""
-
-    is_step = True
-    __slots__ = ("_answer", "among", "name", "record")
-
-    def __init__(self, name: str, record: Record | None, answer: Callable[[], Any], among: list[Result] | None = None) -> None:
-        self.name = name
-        self.record = record
-        self._answer = answer
-        # The results of which a race gives the first.
-        self.among = among
-
-    def order(self) -> int | None:
-        """When it ended, among all ends; None where it has not."""
-        if self.among is not None:
-            return min([order for order in [one.order() for one in self.among] if order is not None], default=None)
-        return 0 if self.record is None else self.record.order or None
-
-    def give_up(self) -> None:
-        """It has lost a race."""
-        for one in self.among or ():
-            one.give_up()
-        if self.record is not None:
-            self.record.give_up()
-
-    def result(self) -> Any:
-        """Returns the result. Without one, unwinds the flow, which begins again when the result is there."""
-        return self._answer()
-
-    def done(self) -> bool:
-        """Not for plain flows."""
-        raise FlowError(
-            "whether a step has ended is not for a plain flow, which would go another way when it is run again: write it as async def"
-        )
-
-    def __await__(self) -> Any:
-        raise FlowError("await is for async def flows: a plain one asks for the result()")
-
-
 class PlainFlow(Flow):
     """An instance of a `def` flow: it runs from its beginning until a result is not there."""
 
@@ -545,8 +546,13 @@ class PlainFlow(Flow):
         """Its value, or its `Suspension`."""
         spawned = 0
         owners = self._owners
+        self._is_to_cancel = False
         for number, memo in enumerate(self._memos):
-            if number:
+            if "cancelled" in memo:
+                self._is_to_cancel = True
+                self._deliver_before_cancel(spawned)
+                self._before_cancel = spawned, self._told
+            elif number:
                 seen = memo.get("seen")
                 for index in range(spawned) if seen is None else each(seen):
                     if owners[index] is not None:
@@ -563,8 +569,12 @@ class PlainFlow(Flow):
             is_done = True
         except Suspended:
             pass
+        except asyncio.CancelledError:
+            if not self._cleans_up:
+                raise
+            is_done = True
         if self._next is not None:
-            return self._anew()
+            return None if self._cleans_up else self._anew()
         if is_done:
             return value
         self._is_over = True
@@ -575,8 +585,9 @@ class PlainFlow(Flow):
 
         def answer() -> Any:
             ended = [(order, index) for index, order in enumerate([one.order() for one in results]) if order is not None]
+            self._hear(min(ended)[0] if ended else None)
             if not ended:
-                raise Suspended
+                self._unwind()
             index = min(ended)[1]
             winner = results[index]
             for one in results:
@@ -586,10 +597,32 @@ class PlainFlow(Flow):
 
         return Result("first", None, answer, results)
 
+    def _unwind(self) -> NoReturn:
+        """Waits: what runs on the way out begins no step."""
+        self._is_over = True
+        raise Suspended
+
+    def _hear(self, order: int | None) -> None:
+        """Raises the cancellation, in an instance that cleans up, where the code asks for what it had not been told before."""
+        if self._is_to_cancel and (order is None or order > self._before_cancel[1]):
+            self._hear_cancel()
+
+    def _hear_cancel(self) -> None:
+        if self._is_to_cancel:
+            self._is_to_cancel = False
+            for record in self._fresh:
+                record.give_up()
+            raise asyncio.CancelledError
+
     def _promise(self, record: Record) -> Result:
         def answer() -> Any:
+            self._hear(record.order or None)
+            if self._cleans_up and record.is_dropped:
+                raise asyncio.CancelledError
             if not record.order:
-                raise Suspended
+                self._unwind()
+            if is_lost(record, self._outcomes, self._before_cancel):
+                raise asyncio.CancelledError
             value, error = self._outcome(record)
             if error is not None:
                 raise error

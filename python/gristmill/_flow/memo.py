@@ -7,10 +7,12 @@ The memo is a list with a part for each suspension, as JSON objects:
   which was cancelled before it began.
 * `seen`: the children whose ends were told before the suspension and after the one before it, in that order: numbers and
   `[first, end]`. Left out where these are all that were spawned before and not yet seen.
+* `cancelled`: the flow was cancelled here, and the instance cleans up after it. This part has nothing else but no ends in `seen`.
 * `values`: `[name, value]`, `[name, value, key]` or, for a failure, `[name, null, key, failure]`: of `local`, `now` and the like.
 * `begin`: only in the first part: what an instance begins with that continues itself, or that has steps of another instance. `state`
   stands in place of the payload; `count` is how often it has begun anew; `origin` is the instance from which the steps are, `memos`
   are the parts of its memo, and `outcomes` those of the children that these name, before the children of the instance itself.
+  `cancelled` is the flow after which the instance cleans up; the code knows only its id.
 * `time`: what the event loop's clock said, in milliseconds since 1970. `seed`: that of `random` and `uuid`.
 
 Needs nothing of the package: the runtime gives the same text to scripts. Python 3.8 and newer.
@@ -24,6 +26,9 @@ from typing import Any, Callable, Iterable, cast
 
 # Different groups of children that one suspension spawns: the store's limit.
 GROUPS_MAX = 1_000
+
+# The store's limit of the time for which an instance cleans up.
+CLEANUP_MS_MAX = 24 * 60 * 60 * 1000
 
 # The name of steps that are sleeps. An event has its name after the same sign.
 SLEEP = "@sleep"
@@ -124,6 +129,58 @@ class Record:
             self.is_given_up = True
 
 
+class Prepared:
+    """A job that a flow asks for: what all children like it have in common, as the beginning of a JSON object, and its payload."""
+
+    __slots__ = ("convert", "head", "label", "payload")
+
+    def __init__(self, label: str, head: str, payload: str, convert: Callable[[Any], Any] | None) -> None:
+        self.label = label
+        self.head = head
+        self.payload = payload
+        self.convert = convert
+
+
+class Result:
+    """A step of a plain flow."""
+
+    is_step = True
+    __slots__ = ("_answer", "among", "name", "record")
+
+    def __init__(self, name: str, record: Record | None, answer: Callable[[], Any], among: list[Result] | None = None) -> None:
+        self.name = name
+        self.record = record
+        self._answer = answer
+        # The results of which a race gives the first.
+        self.among = among
+
+    def order(self) -> int | None:
+        """When it ended, among all ends; None where it has not."""
+        if self.among is not None:
+            return min([order for order in [one.order() for one in self.among] if order is not None], default=None)
+        return 0 if self.record is None else self.record.order or None
+
+    def give_up(self) -> None:
+        """It has lost a race."""
+        for one in self.among or ():
+            one.give_up()
+        if self.record is not None:
+            self.record.give_up()
+
+    def result(self) -> Any:
+        """Returns the result. Without one, unwinds the flow, which begins again when the result is there."""
+        return self._answer()
+
+    def done(self) -> bool:
+        """Not for plain flows."""
+        raise FlowError(
+            "whether a step has ended is not for a plain flow, which would go another way when it is run again: write it as async def"
+        )
+
+    def __await__(self) -> Any:
+        raise FlowError("await is for async def flows: a plain one asks for the result()")
+
+
 def entry_of(record: Record) -> list[Any]:
     count = 0 if record.is_dropped else record.count
     if count is not None:
@@ -197,6 +254,32 @@ def shown(name: str, key: str | None, mark: str = " ") -> str:
 
 def counted(count: int | None) -> str:
     return "one payload" if count is None else f"{count:,} items"
+
+
+def only(state: Any = None) -> Any:
+    return state
+
+
+def gives_up(jobs: list[str]) -> str:
+    """What a suspension says of the children that it gives up."""
+    return f',"given_up":{json.dumps(jobs)}' if jobs else ""
+
+
+def is_lost(record: Record, outcomes: list[Any], before_cancel: tuple[int, int]) -> bool:
+    """Whether a step ended as cancelled because its flow was: the flow had so many children then, and was told of so many ends."""
+    spawned, told = before_cancel
+    if not (0 <= record.first < spawned and record.order > told):
+        return False
+    ended = outcomes[record.first : record.first + (1 if record.count is None else record.count)]
+    return any([outcome["state"] == "cancelled" for outcome in ended])
+
+
+def cleanup_ms(within: Any, milliseconds: Callable[[Any], int]) -> int | None:
+    """How long an instance may clean up after a cancelled one; None where none does."""
+    span = None if within is None else milliseconds(within)
+    if span is not None and not 1 <= span <= CLEANUP_MS_MAX:
+        raise ValueError(f"cleanup_within={within!r}: give a span from 1 ms to 1 day (CLEANUP_MS_MAX), or omit it")
+    return span
 
 
 def checked(what: str, value: Any) -> str:

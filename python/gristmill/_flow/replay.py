@@ -15,7 +15,8 @@ import zlib
 from collections import namedtuple
 from typing import Any, Callable, Iterable, NoReturn
 
-from .memo import ENDED, SLEEP, FlowError, Record, checked, counted, entry_of, grouped, make_encoder, run_here, runs_of, shown, traceback_of
+from .memo import ENDED, SLEEP, FlowError, Prepared, Record, checked, counted, entry_of, gives_up
+from .memo import grouped, make_encoder, only, run_here, runs_of, shown, traceback_of
 
 # Steps of one instance, over its whole life, and those that are open at once.
 STEPS_MAX = 1_000_000
@@ -45,18 +46,6 @@ class Suspension:
         self.text = text
 
 
-class Prepared:
-    """A job that a flow asks for: what all children like it have in common, as the beginning of a JSON object, and its payload."""
-
-    __slots__ = ("convert", "head", "label", "payload")
-
-    def __init__(self, label: str, head: str, payload: str, convert: Callable[[Any], Any] | None) -> None:
-        self.label = label
-        self.head = head
-        self.payload = payload
-        self.convert = convert
-
-
 class Program:
     """A flow's function and its surroundings."""
 
@@ -71,6 +60,7 @@ class Program:
         seconds: Callable[[Any], float] = float,
         convert_local: Callable[[Any], Callable[[Any], Any] | None] | None = None,
         payload_of: Callable[..., Any] | None = None,
+        cleanup_ms: int | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -84,7 +74,9 @@ class Program:
         self.seconds = seconds
         self.convert_local = convert_local
         # Makes a payload of the flow's arguments.
-        self.payload_of = payload_of or _only
+        self.payload_of = payload_of or only
+        # What each suspension says of a cleanup.
+        self.cleanup = "" if cleanup_ms is None else f',"cleanup_ms":{cleanup_ms}'
 
     def canonical(self, text: str) -> str:
         """The JSON of a payload as it is hashed: in the order of members, and with whole numbers without a fraction, since a flow in
@@ -121,7 +113,12 @@ class Flow:
         self._memos = memos
         self._outcomes = outcomes
         self._now_ms = now_ms
-        self._job = job
+        # One that cleans up goes on as the cancelled one, whose id the code may have used. Nothing cleans up after it.
+        self._cleans_up = "cancelled" in begun
+        self._job = begun["cancelled"] if self._cleans_up else job
+        self._cleanup = "" if self._cleans_up else program.cleanup
+        # How many children it had when it was cancelled, and how many ends it had been told of.
+        self._before_cancel = (0, 0)
         self.name = program.name
         self.version = program.version
         self._known: dict[Any, Record] = {}
@@ -238,6 +235,12 @@ class Flow:
             record.order = self._told
             if record.promise is not None:
                 self._settle(record)
+
+    def _deliver_before_cancel(self, spawned: int) -> None:
+        """Tells the code of those of so many children that had ended when the flow was cancelled."""
+        for index in range(spawned):
+            if self._owners[index] is not None and self._outcomes[index]["state"] != "cancelled":
+                self._deliver(index)
 
     def _outcome(self, record: Record) -> tuple[Any, BaseException | None]:
         """The value of a step that has ended, or its exception."""
@@ -558,6 +561,7 @@ class Flow:
         'begun anew 3 times'
         """
         if not self._is_over:
+            self._hear_cancel()
             state = self._program.encode(self._program.payload_of(*arguments, **named))
             begin: dict[str, Any] = {"count": self.continued + 1}
             if "origin" in self._begun:
@@ -569,10 +573,10 @@ class Flow:
         raise Suspended
 
     def _anew(self) -> Suspension:
-        # Events that open waits have got meanwhile go back, too.
+        # Events that open waits have got meanwhile go back, too. A cancel before the next wait needs no cleanup.
         open = [self._outcomes[index]["job"] for index, record in enumerate(self._owners) if record is not None and record.is_event]
-        gives_up = _gives_up(open + self._unread(is_anew=True))
-        return Suspension(f'{{"children":[],"memo":[{self._next}],"on_failure":"collect","flow":true,"wake":"anew"{gives_up}}}')
+        ends = gives_up(open + self._unread(is_anew=True))
+        return Suspension(f'{{"children":[],"memo":[{self._next}],"on_failure":"collect","flow":true,"wake":"anew"{ends}}}')
 
     def _unread(self, is_anew: bool) -> list[str]:
         """Waits that got events which the code has not read: those given up, or all of a new beginning. The store gives each back once."""
@@ -585,6 +589,10 @@ class Flow:
         return self._begun.get("state", payload)
 
     # --- what a kind of flow does its own way ---
+
+    def _hear_cancel(self) -> None:
+        """Raises the cancellation, in an instance that cleans up, if the code has not heard of it yet."""
+        raise NotImplementedError
 
     def first(self, *awaitables: Any) -> Any:
         """The first of these to end, as a `Winner` with `name`, `value` and `index`. The others are cancelled; an event of theirs is kept.
@@ -661,9 +669,9 @@ class Flow:
         text = self._program.encode(memo)
         self._check_memo(text)
         wake = "all" if groups_open == 1 else "any"
-        gives_up = _gives_up(given_up + self._unread(is_anew=False))
+        ends = gives_up(given_up + self._unread(is_anew=False)) + self._cleanup
         self._remember(memo, spawned)
-        return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"{gives_up}}}')
+        return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"{ends}}}')
 
     def _check_memo(self, text: str) -> None:
         if len(text) > MEMO_BYTES_MAX // 4 and len(text.encode("utf-8", "surrogatepass")) > MEMO_BYTES_MAX:
@@ -683,16 +691,3 @@ class Flow:
             owners.extend([record] * record.missing)
         self._memos = [*self._memos, memo]
         self._fresh, self._new_values, self._new_seed, self._time_ms = [], [], None, None
-
-
-def awaits_steps(flow: Flow) -> bool:
-    """Reports whether an instance waits for steps that it has begun."""
-    return any(record is not None for record in flow._owners)  # pyright: ignore[reportPrivateUsage]
-
-
-def _gives_up(jobs: list[str]) -> str:
-    return f',"given_up":{json.dumps(jobs)}' if jobs else ""
-
-
-def _only(state: Any = None) -> Any:
-    return state

@@ -12,9 +12,9 @@ import json
 import sys
 from typing import Any, Callable, cast
 
-from .._spans import seconds
-from .memo import FlowError, make_encoder
-from .replay import Prepared, Program
+from .._spans import milliseconds, seconds
+from .memo import FlowError, Prepared, cleanup_ms, make_encoder
+from .replay import Program
 
 # The member of a payload by which the job of a step is known.
 STEP = "gristmill.step"
@@ -53,11 +53,12 @@ class ScriptFlow:
 
     is_gristmill_flow = True
 
-    def __init__(self, function: Callable[..., Any], name: str | None) -> None:
+    def __init__(self, function: Callable[..., Any], name: str | None, cleanup_within: Any = None) -> None:
         if not list(inspect.signature(function).parameters):
             raise TypeError(f"{function!r} has no parameters: the first one of a flow is the flow itself")
         self.function = function
         self.name: str = name or function.__name__
+        self.cleanup_ms = cleanup_ms(cleanup_within, milliseconds)
         self.__doc__ = function.__doc__
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -67,7 +68,7 @@ class ScriptFlow:
     def entries(self, script: dict[str, Any]) -> tuple[Callable[[Any], Any], Callable[[Any, Any, Any], Any]]:
         """The function that the runtime calls with a payload, and later with the ended children."""
         runtime: Any = sys.modules["_gristmill_process"]
-        program = Program(self.name, None, self._called(), _preparing(script), _failed, _plain, seconds)
+        program = Program(self.name, None, self._called(), _preparing(script), _failed, _plain, seconds, cleanup_ms=self.cleanup_ms)
         from .loop import running
 
         run = running(program, inspect.iscoroutinefunction(self.function), runtime)
@@ -89,9 +90,10 @@ class ScriptFlow:
         return self.function if has_payload else lambda flow, payload: self.function(flow)
 
 
-def flow(function: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
+def flow(function: Callable[..., Any] | None = None, *, name: str | None = None, cleanup_within: Any = None) -> Any:
     """Makes a function of a script a durable flow of each of its items, in place of `main`. Its first parameter is the `Flow`, its
     second one the item. Steps are functions of the script, or the names of kinds that other workers run, with one payload.
+    `cleanup_within` is how long an instance may clean up after a cancelled one.
 
     >>> import gristmill
     >>> def fetch(url):
@@ -102,7 +104,7 @@ def flow(function: Callable[..., Any] | None = None, *, name: str | None = None)
     """
 
     def define(function: Callable[..., Any]) -> ScriptFlow:
-        return ScriptFlow(function, name)
+        return ScriptFlow(function, name, cleanup_within)
 
     return define if function is None else define(function)
 

@@ -257,6 +257,9 @@ class EagerEngine:
     def cancel_jobs(self, jobs: list[tuple[int, int]]) -> int:
         return 0
 
+    def begin_cleanups(self) -> int:
+        return 0
+
     def waiting_kinds(self) -> list[str]:
         return []
 

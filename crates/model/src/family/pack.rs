@@ -52,6 +52,7 @@ impl Pack {
         let jobs = self.jobs.iter().zip(&next.children);
         first.on_failure == next.on_failure
             && first.flow == next.flow
+            && first.cleanup_ms == next.cleanup_ms
             && first.seen.is_empty() == next.seen.is_empty()
             && first.given_up.is_empty() == next.given_up.is_empty()
             && last < next.positions.first()
@@ -106,6 +107,7 @@ impl Pack {
             flow: first.flow,
             seen: parts.iter().flat_map(|part| part.seen.iter().copied()).collect(),
             given_up: parts.iter().flat_map(|part| part.given_up.clone()).collect(),
+            cleanup_ms: first.cleanup_ms,
             children: first
                 .children
                 .iter()

@@ -96,6 +96,7 @@ impl Siblings {
             flow: None,
             seen: Vec::new(),
             given_up: Vec::new(),
+            cleanup_ms: None,
             children: self.children,
         }
     }

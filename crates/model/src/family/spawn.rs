@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::dependency::{After, OnFailure};
 use crate::flow::Wake;
 use crate::id::JobId;
-use crate::limits::{BATCH_JOBS_MAX, CHILD_BATCHES_MAX, MEMO_BYTES_MAX, TAGS_PER_JOB_MAX};
+use crate::limits::{BATCH_JOBS_MAX, CHILD_BATCHES_MAX, CLEANUP_MS_MAX, MEMO_BYTES_MAX, TAGS_PER_JOB_MAX};
 use crate::packed::cutter::{BatchLimits, PackedCutter};
 use crate::packed::{PackedArray, PackedBuilder, PackedError};
 use crate::positions::Positions;
@@ -276,6 +276,9 @@ pub struct Spawn {
     /// For a step of a flow: the children of earlier steps that the flow gives up. Those that are open are cancelled, and wake
     /// the flow no more. An event that one of the others got goes back, once: to another wait for it, or to the kept events.
     pub given_up: Vec<JobId>,
+    /// For a step of a flow: the time for which an instance may clean up after the flow if it is cancelled after this step. `None`
+    /// where none does.
+    pub cleanup_ms: Option<u64>,
 }
 
 impl Spawn {
@@ -359,6 +362,9 @@ pub struct Suspended {
         deserialize_with = "bounded::list::<_, _, SEEN_READ_MAX>"
     )]
     pub given_up: Vec<Vec<JobId>>,
+    /// For steps of flows, how long an instance may clean up after a cancel. See [`Spawn::cleanup_ms`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleanup_ms: Option<u64>,
     /// The children of the jobs.
     #[serde(default, deserialize_with = "bounded::list::<_, _, CHILD_BATCHES_READ_MAX>")]
     pub children: Vec<ChildBatch>,
@@ -401,6 +407,9 @@ pub enum InvalidSpawn {
     /// A flow that begins anew waits for nothing.
     #[error("a flow that begins anew has children: begin them when it runs again")]
     ChildrenOfAnew,
+    /// The time for a cleanup is out of range, or the job is no flow.
+    #[error("cleanup_ms is {0}: give a flow 1 to {CLEANUP_MS_MAX}, and no other job")]
+    Cleanup(u64),
     /// Children of several parents have prerequisites.
     #[error("child batch {0} has prerequisites, so all its jobs must have one parent")]
     AfterShared(usize),
@@ -431,6 +440,7 @@ impl Suspended {
                 true => Vec::new(),
                 false => vec![spawn.given_up],
             },
+            cleanup_ms: spawn.cleanup_ms,
             children: spawn.children,
         }
     }
@@ -461,6 +471,11 @@ impl Suspended {
         }
         if self.begins_anew() && !self.children.is_empty() {
             return Err(InvalidSpawn::ChildrenOfAnew);
+        }
+        if let Some(cleanup_ms) = self.cleanup_ms
+            && (self.flow.is_none() || !(1..=CLEANUP_MS_MAX).contains(&cleanup_ms))
+        {
+            return Err(InvalidSpawn::Cleanup(cleanup_ms));
         }
         if let Some(memo) = self.memos.items().find(|memo| memo.len() > MEMO_BYTES_MAX) {
             return Err(InvalidSpawn::Memo(memo.len()));
@@ -510,6 +525,7 @@ impl Suspended {
             flow: self.flow,
             seen: at_places(&self.seen, &places),
             given_up: at_places(&self.given_up, &places),
+            cleanup_ms: self.cleanup_ms,
             children: children
                 .filter(|children| children.payloads.count() > 0)
                 .collect(),
@@ -623,6 +639,11 @@ mod tests {
         );
         assert!(check(&|wrong| wrong.children[0].kind.clear()).contains("child batch 0"));
         assert!(check(&|wrong| wrong.flow = Some(Wake::Anew)).contains("begins anew has children"));
+        assert!(check(&|wrong| wrong.cleanup_ms = Some(1)).contains("cleanup_ms is 1: give a flow"));
+        assert!(
+            check(&|wrong| (wrong.flow, wrong.cleanup_ms) = (Some(Wake::All), Some(0)))
+                .contains("cleanup_ms is 0")
+        );
         let two = PackedArray::parse("[1,2]").unwrap();
         assert!(check(&|wrong| wrong.memos = two.clone()).contains("2 memos for 1 jobs"));
         let long = format!("[\"{}\"]", "x".repeat(MEMO_BYTES_MAX));

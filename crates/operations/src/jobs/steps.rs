@@ -31,13 +31,16 @@ pub struct StepsQuery {
 pub struct StepsPage {
     /// Whether the job is a flow. Another job that waited for its children has them as steps, too.
     flow: bool,
-    /// The flow of which this one is a fork. Its first steps are from there.
+    /// The flow of which this one is a fork, or after which it cleans up. Its first steps are from there.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(example = "42:7"))]
     origin: Option<String>,
     /// How often the flow has begun anew, with an empty memo; none for never.
     #[serde(skip_serializing_if = "Option::is_none")]
     continued: Option<u64>,
+    /// Whether it cleans up after its origin, which was cancelled; none if not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cleans_up: Option<bool>,
     /// The number of all steps.
     total: u32,
     /// In the order in which the flow asked for them.
@@ -76,6 +79,7 @@ pub async fn steps(
         total: page.total,
         origin: page.origin,
         continued: Some(page.continued).filter(|count| *count > 0),
+        cleans_up: page.cleans_up.then_some(true),
         next: (next < page.total).then_some(next),
         steps: page.steps,
     })

@@ -41,6 +41,9 @@ struct SpawnRequest {
     /// The children of earlier steps that the flow gives up. See [`Spawn::given_up`].
     #[serde(default, deserialize_with = "bounded::list::<_, _, GIVEN_UP_READ_MAX>")]
     given_up: Vec<JobId>,
+    /// How long an instance may clean up after a cancel of the flow. See [`Spawn::cleanup_ms`].
+    #[serde(default)]
+    cleanup_ms: Option<u64>,
 }
 
 impl SpawnRequest {
@@ -56,6 +59,7 @@ impl SpawnRequest {
             memo: Some(self.memo),
             flow: self.flow.then(|| self.wake.unwrap_or_default()),
             given_up: self.given_up,
+            cleanup_ms: self.cleanup_ms,
         })
     }
 }

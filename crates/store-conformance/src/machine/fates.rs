@@ -9,6 +9,9 @@ use crate::machine::flows::EVENTS;
 use crate::machine::step::{Await, Fate};
 use crate::machine::{KINDS, Machine, policy};
 
+/// How long an instance may clean up after some flows. The clock goes on by less than twice this at a time.
+const CLEANUP_MS: u64 = 25;
+
 /// Flows give up children with numbers below this one.
 const GIVEN_UP_BELOW: usize = 5;
 
@@ -103,6 +106,9 @@ impl Machine<'_> {
         }
         let spawn = Spawn {
             children,
+            cleanup_ms: position
+                .is_multiple_of(2)
+                .then_some(CLEANUP_MS + u64::from(position)),
             ..Spawn::new().flow(wake)
         };
         Suspended::one(position, spawn.memo(&self.payloads).unwrap())

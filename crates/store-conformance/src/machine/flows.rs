@@ -1,10 +1,16 @@
 //! Flows of random sequences: events, and what flows are told of their children.
 
-use gristmill_model::{Clock, JobId, JobState, LeasedSlice};
-use gristmill_store::FlowEvent;
+use std::collections::BTreeMap;
+
+use gristmill_model::positions::by_batch;
+use gristmill_model::{Clock, JobId, JobState, LeasedSlice, PackedArray};
+use gristmill_store::{BatchPositions, CleanupBatch, DueCleanup, FlowEvent, JobFilter};
 
 use crate::fixture::*;
-use crate::machine::Machine;
+use crate::machine::{KINDS, Machine};
+
+/// How long after the cancel of a flow that ran its cleanup begins.
+pub(super) const AFTER_RUN_MS: i64 = 20;
 
 /// The names of events.
 pub(super) const EVENTS: [&str; 2] = ["approve", "deny"];
@@ -32,6 +38,57 @@ impl Machine<'_> {
         let receipts = self.store.send_events(events.clone()).await.unwrap();
         let now = self.database.clock().now();
         assert_eq!(receipts, self.reference.send(&events, now), "{events:?}");
+    }
+
+    /// Begins the cleanup after some of the cancelled flows for which it is due, or none ever. Another process cannot begin it again.
+    pub(super) async fn begin_cleanups(&mut self, chosen: usize) {
+        let now = self.database.clock().now();
+        let ran_before = now.plus_ms(-AFTER_RUN_MS);
+        let due = self.store.cleanups_due(ran_before, 1_000).await.unwrap();
+        let of_row = |cleanup: &DueCleanup| {
+            let flows = cleanup.flows.positions.iter();
+            let (batch, within_ms) = (cleanup.flows.batch, cleanup.within_ms);
+            flows
+                .map(move |position| (job(batch, position), within_ms))
+                .collect::<Vec<_>>()
+        };
+        let due: Vec<(JobId, u64)> = due.iter().flat_map(of_row).collect();
+        let by_flow: BTreeMap<JobId, u64> = due.iter().copied().collect();
+        assert_eq!(by_flow.len(), due.len(), "each flow is due once");
+        assert_eq!(by_flow, self.reference.cleanups_due(ran_before));
+        let Some((_, within_ms)) = due.first().copied() else {
+            return;
+        };
+        let alike = due.iter().filter(|(_, other_ms)| *other_ms == within_ms);
+        let flows: Vec<JobId> = alike.map(|(flow, _)| *flow).take(1 + chosen % 4).collect();
+        let packed = by_batch(flows.iter().copied()).into_iter();
+        let packed = packed.map(|(batch, positions)| BatchPositions { batch, positions });
+        let packed: Vec<BatchPositions> = packed.collect();
+        let mut batch = batch_of(KINDS[chosen % KINDS.len()], flows.len() as u32);
+        let memos: Vec<u32> = flows.iter().map(|_| self.new_payload()).collect();
+        batch.memos = Some(PackedArray::parse(&serde_json::to_string(&memos).unwrap()).unwrap());
+        let cleanup = CleanupBatch {
+            batch: batch.clone(),
+            within_ms,
+        };
+        let cleanup = Some(cleanup).filter(|_| !chosen.is_multiple_of(7));
+        let has_batch = cleanup.is_some();
+        assert!(
+            self.store
+                .begin_cleanups(packed.clone(), cleanup.clone())
+                .await
+                .unwrap()
+        );
+        assert!(!self.store.begin_cleanups(packed, cleanup).await.unwrap());
+        if has_batch {
+            let newest = self.store.newest_jobs(&JobFilter::default(), 1).await.unwrap();
+            let id = newest[0].job.batch;
+            assert!(self.batches.iter().all(|before| *before < id), "batch ids ascend");
+            self.batches.push(id);
+            self.reference.begin_cleanups(&flows, Some((id, &batch)), now);
+        } else {
+            self.reference.begin_cleanups(&flows, None, now);
+        }
     }
 
     /// Reads the children of claimed flows, as their worker does, and checks them.

@@ -1,6 +1,7 @@
 //! The reference: one row for each job, in memory, as simple as possible.
 
 mod changes;
+mod cleanups;
 mod debounce;
 mod families;
 mod flows;
@@ -99,6 +100,7 @@ pub struct Reference {
     again: Vec<keys::Behind>,
     /// The events that their flows do not await yet, the oldest first.
     kept: Vec<flows::KeptEvent>,
+    cleanups: cleanups::Cleanups,
 }
 
 /// Jobs that wait together.
@@ -122,6 +124,7 @@ impl Reference {
             families: Vec::new(),
             again: Vec::new(),
             kept: Vec::new(),
+            cleanups: cleanups::Cleanups::default(),
         }
     }
 
@@ -491,49 +494,6 @@ impl Reference {
     pub fn of_kind(&self, kind: &str) -> Vec<JobId> {
         let jobs = self.jobs.iter().filter(|(_, job)| job.kind == kind);
         jobs.map(|(id, _)| *id).collect()
-    }
-
-    /// Keeps the latest ended batch, batches with dead jobs, and batches that ended at `before` or later.
-    pub fn prune(&mut self, before: Timestamp) -> (u64, u64) {
-        let mut batches: BTreeMap<BatchId, Vec<&Job>> = BTreeMap::new();
-        for (id, job) in &self.jobs {
-            batches.entry(id.batch).or_default().push(job);
-        }
-        let is_over = |batch: &BatchId| {
-            let jobs = batches.get(batch);
-            jobs.is_none_or(|jobs| jobs.iter().all(|job| job.ended_at().is_some()))
-        };
-        let ended = batches.iter().filter_map(|(id, jobs)| {
-            // Its parents still need it.
-            let families = jobs.iter().filter_map(|job| Some(&self.families[job.child_of?]));
-            let mut parents = families.filter(|family| !family.is_left);
-            if parents.any(|family| !is_over(&family.parent().batch)) {
-                return None;
-            }
-            let moments: Option<Vec<Timestamp>> = jobs.iter().map(|job| job.ended_at()).collect();
-            let is_dead = |job: &&Job| {
-                matches!(
-                    job.place,
-                    Place::Ended {
-                        state: JobState::Dead,
-                        ..
-                    }
-                )
-            };
-            Some((moments?.into_iter().max()?, *id, jobs.iter().any(is_dead)))
-        });
-        let mut ended: Vec<(Timestamp, BatchId, bool)> = ended.collect();
-        ended.sort_unstable();
-        ended.pop();
-        let gone: BTreeSet<BatchId> = ended
-            .into_iter()
-            .filter(|(at, _, has_dead)| *at < before && !has_dead)
-            .map(|(_, id, _)| id)
-            .collect();
-        let jobs_before = self.jobs.len();
-        self.jobs.retain(|id, _| !gone.contains(&id.batch));
-        self.forget_events();
-        (gone.len() as u64, (jobs_before - self.jobs.len()) as u64)
     }
 
     pub fn states(&self, now: Timestamp) -> Vec<(JobId, JobState, u32)> {

@@ -52,6 +52,8 @@ pub(super) enum Step {
     Expire,
     Advance(i64),
     Prune,
+    /// Begins the cleanup after cancelled flows.
+    BeginCleanups(usize),
     /// Compacts batches with more than this many reports.
     Compact(u32),
     Reopen,
@@ -178,6 +180,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Expire),
         3 => (0i64..40).prop_map(Step::Advance),
         2 => Just(Step::Prune),
+        2 => any::<usize>().prop_map(Step::BeginCleanups),
         2 => (1u32..4).prop_map(Step::Compact),
         1 => Just(Step::Reopen),
         2 => Just(Step::Swap),
@@ -212,6 +215,8 @@ pub(super) fn step_of_flows() -> impl Strategy<Value = Step> {
         2 => Just(Step::Expire),
         2 => (0i64..30).prop_map(Step::Advance),
         1 => Just(Step::Prune),
+        3 => any::<usize>().prop_map(Step::BeginCleanups),
+        1 => (0usize..2).prop_map(|chosen| Step::Manual(Manual::CancelKind(chosen))),
         1 => Just(Step::Reopen),
         1 => Just(Step::Swap),
     ]

@@ -17,7 +17,7 @@ use crate::limits::{DELETED_LANES_PER_TRANSACTION, LANE_LOCKS_WAIT_MS, PRUNED_BA
 
 /// Ended batches from `$1` on: their ids, their numbers of jobs, when they ended, and whether they have dead jobs. It
 /// omits batches of an unfinished run, whose output is not written yet, and children of open batches, because their
-/// parents still read them.
+/// parents still read them. So does a cleanup after a cancelled flow that has not begun.
 const ENDED: &str = "SELECT b.id, b.count, e.ended_at, e.has_dead FROM gristmill.batch b CROSS JOIN LATERAL \
      (SELECT max(r.finished_at) AS ended_at, bool_or(r.state = 'dead') AS has_dead, sum(r.count) AS jobs \
      FROM gristmill.report r WHERE r.batch_id = b.id) e \
@@ -26,18 +26,20 @@ const ENDED: &str = "SELECT b.id, b.count, e.ended_at, e.has_dead FROM gristmill
      AND NOT EXISTS (SELECT FROM gristmill.child_batch c WHERE c.batch_id = b.id AND ( \
      EXISTS (SELECT FROM gristmill.slice s WHERE s.batch_id = c.parent_id) \
      OR EXISTS (SELECT FROM gristmill.held h WHERE h.batch_id = c.parent_id) \
-     OR EXISTS (SELECT FROM gristmill.blocked w WHERE w.batch_id = c.parent_id)))";
+     OR EXISTS (SELECT FROM gristmill.blocked w WHERE w.batch_id = c.parent_id) \
+     OR EXISTS (SELECT FROM gristmill.cleanup u WHERE u.batch_id = c.parent_id AND u.begins_at IS NOT NULL))) \
+     AND NOT EXISTS (SELECT FROM gristmill.cleanup u WHERE u.batch_id = b.id AND u.begins_at IS NOT NULL)";
 
 /// Finds the batches that a prune deletes, one portion at a time.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pruning {
+struct Pruning {
     options: PruneOptions,
     /// The oldest batch that is kept because it is among the latest: when it ended, and its id.
     keep_from: Option<(i64, i64)>,
 }
 
 impl Pruning {
-    pub async fn new(snapshot: &Snapshot, options: PruneOptions) -> Result<Self> {
+    async fn new(snapshot: &Snapshot, options: PruneOptions) -> Result<Self> {
         let mut pruning = Pruning {
             options,
             keep_from: None,
@@ -58,7 +60,7 @@ impl Pruning {
     }
 
     /// The next batches to delete after `after`, with their numbers of jobs, by id ascending.
-    pub async fn next(&self, snapshot: &Snapshot, after: BatchId) -> Result<Vec<(BatchId, u64)>> {
+    async fn next(&self, snapshot: &Snapshot, after: BatchId) -> Result<Vec<(BatchId, u64)>> {
         let (keep_at, keep_id) = self.keep_from.unwrap_or((i64::MAX, i64::MAX));
         let sql = format!(
             "SELECT id, count FROM ({ENDED}) ended WHERE ended_at < $2 AND ($3 OR NOT has_dead) \
@@ -106,6 +108,45 @@ const RETIRE: &str = concat!(
 const DELETABLE: &str = without_jobs!("l.retired AND l.id = ANY ($1)");
 
 impl Database {
+    /// Prunes one portion of batches after the other.
+    pub async fn prune_in_portions(
+        self: &Arc<Self>,
+        options: PruneOptions,
+    ) -> std::result::Result<Pruned, StoreError> {
+        let pruning = self
+            .read(|snapshot| async move { Pruning::new(&snapshot, options).await })
+            .await?;
+        let mut total = Pruned::default();
+        let mut after = BatchId(0);
+        loop {
+            let batches = self
+                .read(|snapshot| async move { pruning.next(&snapshot, after).await })
+                .await?;
+            let Some((last, _)) = batches.last() else {
+                if !options.dry_run {
+                    self.delete_empty_lanes().await?;
+                }
+                return Ok(total);
+            };
+            after = *last;
+            let pruned = if options.dry_run {
+                Pruned {
+                    batches: batches.len() as u64,
+                    jobs: batches.iter().map(|(_, jobs)| jobs).sum(),
+                }
+            } else {
+                let batches = Arc::new(batches);
+                self.write(Purpose::Work, Durability::Promised, move |transaction| {
+                    let batches = batches.clone();
+                    async move { transaction.prune(&batches).await }.boxed()
+                })
+                .await?
+            };
+            total.batches += pruned.batches;
+            total.jobs += pruned.jobs;
+        }
+    }
+
     /// Deletes the lanes without jobs and keys, in portions. If others hold locks, the rest stays for the next time.
     ///
     /// It first retires a lane, in a transaction of its own. Then it waits for a moment without a transaction that
@@ -206,7 +247,7 @@ impl Transaction {
 
     /// Deletes those of the batches that are still ended. A batch that another transaction is changing stays for the
     /// next time.
-    pub async fn prune(&mut self, batches: &[(BatchId, u64)]) -> Result<Pruned> {
+    async fn prune(&mut self, batches: &[(BatchId, u64)]) -> Result<Pruned> {
         let ids: Vec<i64> = batches.iter().map(|(batch, _)| batch.0).collect();
         let locked = self
             .query(
@@ -247,6 +288,7 @@ impl Transaction {
             "suspension",
             "kept_event",
             "returned_event",
+            "cleanup",
             "child_batch",
             "step_batch",
         ] {

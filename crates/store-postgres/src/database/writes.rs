@@ -184,10 +184,10 @@ columns! {
 columns! {
     Suspensions {
         batch: i64, family: i64, on_failure: &'static str, flow: Option<&'static str>, parents: String, memos: PackedText,
+        cleanup_ms: Option<i64>,
     }
-    "INSERT INTO gristmill.suspension (batch_id, family, on_failure, flow, parents, memos) \
-     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[])::integer[], \
-     unnest($6::text[])"
+    "INSERT INTO gristmill.suspension (batch_id, family, on_failure, flow, parents, memos, cleanup_ms) SELECT a, b, c, d, e::int[], f, g \
+     FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[]) k (a, b, c, d, e, f, g)"
 }
 
 columns! {
@@ -384,6 +384,7 @@ impl Writes {
             suspended.flow.map(Wake::name),
             array(suspended.positions.iter()),
             PackedText(suspended.memos.clone()),
+            suspended.cleanup_ms.map(u64::cast_signed),
         );
     }
 

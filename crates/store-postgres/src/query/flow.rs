@@ -23,12 +23,13 @@ pub(crate) async fn flow_kinds(snapshot: &Snapshot) -> Result<Vec<Arc<str>>> {
     Ok(kinds)
 }
 
-/// The first moment at which a job expires.
+/// The first moment at which a job expires, or a cleanup after a flow ends.
 pub(crate) async fn next_expiry(snapshot: &Snapshot) -> Result<Option<Timestamp>> {
     let row = snapshot
         .query_opt(
             "SELECT least((SELECT min(expires_at) FROM gristmill.slice WHERE expires_at IS NOT NULL), \
-             (SELECT min(expires_at) FROM gristmill.blocked WHERE expires_at IS NOT NULL))",
+             (SELECT min(expires_at) FROM gristmill.blocked WHERE expires_at IS NOT NULL), \
+             (SELECT min(ends_at) FROM gristmill.cleanup WHERE ends_at IS NOT NULL))",
             &[],
         )
         .await?;

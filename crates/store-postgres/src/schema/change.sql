@@ -196,7 +196,7 @@ BEGIN
     WITH meant AS MATERIALIZED (
         SELECT m.batch_id, m.positions FROM unnest(batch_ids, meant) AS m (batch_id, positions)
     ), runnable AS (
-        SELECT r.batch_id, r.first_position, r.positions, m.positions - coalesce(x.rejected, '{}') AS meant
+        SELECT r.batch_id, r.first_position, r.positions, m.positions - coalesce(x.rejected, '{}') - coalesce(y.cleaned_up, '{}') AS meant
         FROM gristmill.report r JOIN meant m ON m.batch_id = r.batch_id
         JOIN gristmill.batch b ON b.id = r.batch_id AND NOT gristmill.is_signal(b.options)
             AND NOT gristmill.is_step(b.id)
@@ -204,6 +204,11 @@ BEGIN
             SELECT range_agg(int4range(f.position, f.position + 1)) AS rejected FROM gristmill.failure f
             WHERE f.batch_id = r.batch_id AND f.lease_id = 0 AND f.attempt = 0 AND f.error::json ->> 'type' <> 'prerequisite'
         ) x ON r.state = 'cancelled' AND r.attempt = 0
+        -- A retry would undo what is cleaned up after them.
+        LEFT JOIN LATERAL (
+            SELECT range_agg(p) AS cleaned_up FROM gristmill.cleanup u CROSS JOIN LATERAL unnest(u.positions) AS p
+            WHERE u.batch_id = r.batch_id AND u.ends_at IS NULL
+        ) y ON r.state = 'cancelled'
         WHERE r.state <> 'completed' AND (r.state <> 'dead' OR r.attempt > 0)
             AND (cardinality(states) = 0 OR r.state = ANY (states))
     ), ended AS MATERIALIZED (

@@ -47,7 +47,7 @@ END;
 
 -- Cancels jobs as `cancel_open` does, and releases their keys. The children of cancelled parents are cancelled, too, and the children of
 -- those: of parents that wait, and of flows that have some open while they run or could. Returns how many of the meant jobs were
--- cancelled, and all that was. The caller settles the edges that lead to those.
+-- cancelled, and all that was. The caller settles the edges that lead to those. Notes flows that are to be cleaned up after.
 CREATE OR REPLACE FUNCTION gristmill.cancel_trees(
     batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint,
     OUT cancelled bigint, OUT ended_ids bigint[], OUT ended_positions int4multirange[]
@@ -88,6 +88,7 @@ BEGIN
         SELECT array_agg(c.batch_id ORDER BY c.batch_id), array_agg(c.positions ORDER BY c.batch_id) INTO next_ids, next_positions FROM (
             SELECT k.batch_id, range_agg(r) AS positions FROM children k CROSS JOIN LATERAL unnest(k.positions) r GROUP BY k.batch_id
         ) c;
+        PERFORM gristmill.note_cleanups(level_ids, level_positions, level_states, now_ms);
         SELECT * INTO level FROM gristmill.cancel_open(level_ids, level_positions, level_states, now_ms);
         cancelled := coalesce(cancelled, level.cancelled);
         ended_ids := ended_ids || level.ended_ids;

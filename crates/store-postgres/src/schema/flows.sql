@@ -11,6 +11,72 @@ LANGUAGE sql STABLE
 RETURN EXISTS (SELECT FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
     WHERE c.batch_id = $1 AND s.flow IS NOT NULL);
 
+-- Notes the flows among jobs that are about to be cancelled that are to be cleaned up after. The batches are locked.
+CREATE OR REPLACE FUNCTION gristmill.note_cleanups(batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM gristmill.suspension s WHERE s.batch_id = ANY (batch_ids) AND s.cleanup_ms IS NOT NULL) THEN
+        WITH open AS (
+            SELECT s.batch_id, s.family, s.positions, false AS was_running FROM gristmill.slice s
+            WHERE s.batch_id = ANY (batch_ids) AND s.family IS NOT NULL
+                AND (cardinality(states) = 0 OR CASE WHEN s.run_at <= now_ms THEN 'waiting' ELSE 'scheduled' END = ANY (states))
+            UNION ALL
+            SELECT h.batch_id, h.family, h.positions, true FROM gristmill.held h
+            WHERE h.batch_id = ANY (batch_ids) AND h.family IS NOT NULL
+                AND (cardinality(states) = 0 OR 'running' = ANY (states))
+            UNION ALL
+            SELECT w.batch_id, w.family, w.positions, false FROM gristmill.blocked w
+            WHERE w.batch_id = ANY (batch_ids) AND w.family IS NOT NULL
+                AND (cardinality(states) = 0 OR CASE WHEN w.pauses IS NULL THEN 'blocked' ELSE 'paused' END = ANY (states))
+        )
+        INSERT INTO gristmill.cleanup (batch_id, positions, begins_at, was_running, within_ms)
+        SELECT o.batch_id, range_agg(r), now_ms, o.was_running, s.cleanup_ms
+        FROM unnest(batch_ids, meant) AS m (batch_id, positions) JOIN open o ON o.batch_id = m.batch_id
+        JOIN gristmill.suspension s ON s.batch_id = o.batch_id AND s.family = o.family AND s.cleanup_ms IS NOT NULL
+        CROSS JOIN LATERAL unnest(o.positions * m.positions) r
+        WHERE NOT EXISTS (SELECT FROM gristmill.cleanup u WHERE u.batch_id = o.batch_id AND u.ends_at IS NOT NULL)
+        GROUP BY o.batch_id, o.was_running, s.cleanup_ms;
+    END IF;
+    -- Flows whose steps a worker runs, and theirs, are noted by now.
+    IF EXISTS (SELECT FROM gristmill.cleanup u WHERE u.begins_at = now_ms AND NOT u.was_running) THEN
+        UPDATE gristmill.cleanup u SET was_running = true WHERE u.begins_at = now_ms AND NOT u.was_running AND u.batch_id IN (
+            WITH RECURSIVE up (id) AS (
+                SELECT c.parent_id FROM unnest(batch_ids, meant) AS m (batch_id, positions)
+                JOIN gristmill.held h ON h.batch_id = m.batch_id AND h.positions && m.positions
+                JOIN gristmill.child_batch c ON c.batch_id = h.batch_id
+                WHERE cardinality(states) = 0 OR 'running' = ANY (states)
+                UNION
+                SELECT c.parent_id FROM up JOIN gristmill.child_batch c ON c.batch_id = up.id
+            ) SELECT id FROM up
+        );
+    END IF;
+END
+$$;
+
+-- Takes over the cleanup after these flows, of different batches; or none begins, and they can be retried. Returns whether it could: not
+-- if it has begun for one of them.
+CREATE OR REPLACE FUNCTION gristmill.take_cleanups(batch_ids bigint[], flows int4multirange[], begins boolean) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM gristmill.batch WHERE id = ANY (batch_ids) ORDER BY id FOR NO KEY UPDATE;
+    PERFORM FROM unnest(batch_ids, flows) AS f (batch_id, positions) LEFT JOIN LATERAL (
+        SELECT range_agg(r) AS positions FROM gristmill.cleanup u CROSS JOIN LATERAL unnest(u.positions) r
+        WHERE u.batch_id = f.batch_id AND u.begins_at IS NOT NULL
+    ) noted ON true
+    WHERE NOT coalesce(noted.positions, '{}') @> f.positions;
+    IF FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE gristmill.cleanup u SET positions = u.positions - f.positions FROM unnest(batch_ids, flows) AS f (batch_id, positions)
+        WHERE u.batch_id = f.batch_id AND u.begins_at IS NOT NULL AND u.positions && f.positions;
+    DELETE FROM gristmill.cleanup u WHERE u.batch_id = ANY (batch_ids) AND isempty(u.positions);
+    INSERT INTO gristmill.cleanup (batch_id, positions)
+        SELECT f.batch_id, f.positions FROM unnest(batch_ids, flows) AS f (batch_id, positions) WHERE begins;
+    RETURN true;
+END
+$$;
+
 -- Keeps still what reports of a worker concern, before it locks what its leases hold: the batches whose positions come back, and the open
 -- children of flows that end, or that wait again and have seen them (`seeing` names their batches). A child that ends meanwhile sees the
 -- edge that its flow adds, or the flow sees that it has ended. Returns the batches of these children; NULL where there are none.

@@ -236,10 +236,12 @@ CREATE TABLE gristmill.suspension (
     family     bigint NOT NULL,
     on_failure text NOT NULL,      -- fail or collect
     flow       text,               -- for steps of flows, when they run again: all, any or anew; NULL for other jobs
+    cleanup_ms bigint,             -- how long an instance may clean up after flows that are cancelled after this step; NULL where none does
     parents    integer[] NOT NULL, -- the positions of all of them, ascending
     memos      text NOT NULL,      -- a JSON array, one memo a position
     PRIMARY KEY (batch_id, family)
 );
+CREATE INDEX suspension_cleanup ON gristmill.suspension (batch_id) WHERE cleanup_ms IS NOT NULL;
 
 -- The batches of their children.
 CREATE TABLE gristmill.child_batch (
@@ -269,6 +271,23 @@ CREATE TABLE gristmill.kept_event (
     value    text NOT NULL, -- a JSON array of one
     PRIMARY KEY (batch_id, position, id)
 );
+
+-- Instances that clean up after cancelled flows. A row is one of three sorts: flows for which a cleanup begins, flows for which it has
+-- begun, which a retry leaves alone, and the instances themselves, until they end. Who changes a row of flows locks their batch.
+CREATE TABLE gristmill.cleanup (
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    batch_id    bigint NOT NULL,
+    positions   int4multirange NOT NULL,
+    begins_at   bigint,                         -- of cancelled flows: when they were cancelled; NULL once the cleanup has begun
+    was_running boolean NOT NULL DEFAULT false, -- whether a worker ran them then, or their steps: the cleanup begins later
+    within_ms   bigint,                         -- how long it may take
+    ends_at     bigint,                         -- of instances that clean up: when they are cancelled, or looked at
+    has_begun   boolean NOT NULL DEFAULT false  -- of instances: whether a look has found that they have begun
+);
+CREATE INDEX cleanup_batch ON gristmill.cleanup (batch_id);
+CREATE INDEX cleanup_begins ON gristmill.cleanup (was_running, begins_at) WHERE begins_at IS NOT NULL;
+CREATE INDEX cleanup_instances ON gristmill.cleanup (batch_id) WHERE ends_at IS NOT NULL;
+CREATE INDEX cleanup_ends ON gristmill.cleanup (ends_at) WHERE ends_at IS NOT NULL;
 
 -- Jobs that got an event which their flow has not read, and which went back: it goes back once. Deleted with the batch of the job.
 CREATE TABLE gristmill.returned_event (

@@ -243,7 +243,7 @@ impl Transaction {
     }
 
     /// Stores a planned batch without keys.
-    async fn submit_planned(
+    pub async fn submit_planned(
         &mut self,
         id: BatchId,
         batch: &NewBatch,

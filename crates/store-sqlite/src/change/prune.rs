@@ -16,13 +16,16 @@ use crate::transaction::Transaction;
 
 /// Ended batches after `?1`, by id: when they ended, whether they have dead jobs, and their numbers of jobs. It omits
 /// batches of an unfinished run, whose output is not written yet, and children of open batches, because their parents
-/// still read them.
+/// still read them. So does a cleanup after a cancelled flow that has not begun.
 const ENDED: &str = "SELECT b.id, max(r.finished_at), max(r.state = 'dead'), b.count \
      FROM batch b CROSS JOIN report r ON r.id BETWEEN b.id << 14 AND (b.id << 14) + 16383 \
      WHERE b.id > ?1 AND (b.run_id IS NULL OR NOT EXISTS \
      (SELECT 1 FROM run WHERE run.id = b.run_id AND run.state <> 'finished')) \
      AND NOT EXISTS (SELECT 1 FROM child_batch c JOIN batch p ON p.id = c.parent_id WHERE c.batch_id = b.id AND p.count > \
      (SELECT coalesce(sum(o.count), 0) FROM report o WHERE o.id BETWEEN p.id << 14 AND (p.id << 14) + 16383)) \
+     AND NOT EXISTS (SELECT 1 FROM cleanup u WHERE u.batch_id = b.id AND u.begins_at IS NOT NULL) \
+     AND NOT EXISTS (SELECT 1 FROM child_batch c JOIN cleanup u ON u.batch_id = c.parent_id AND u.begins_at IS NOT NULL \
+     WHERE c.batch_id = b.id) \
      GROUP BY b.id HAVING sum(r.count) = b.count";
 const _: () = assert!(POSITION_BITS == 14);
 
@@ -186,6 +189,7 @@ impl Transaction<'_> {
         self.execute("DELETE FROM suspension WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM kept_event WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM returned_event WHERE batch_id = ?1", [batch.0])?;
+        self.execute("DELETE FROM cleanup WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM child_batch WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM step_batch WHERE batch_id = ?1", [batch.0])?;
         self.delete_tags(batch)?;

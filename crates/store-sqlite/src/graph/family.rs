@@ -144,7 +144,8 @@ impl Transaction<'_> {
     /// Stores what jobs that are suspended together remember.
     pub fn insert_suspension(&self, batch: BatchId, family: i64, suspended: &Suspended) -> Result<()> {
         self.execute(
-            "INSERT INTO suspension (batch_id, family, on_failure, flow, positions, memos) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO suspension (batch_id, family, on_failure, flow, positions, memos, cleanup_ms) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             params![
                 batch.0,
                 family,
@@ -152,6 +153,7 @@ impl Transaction<'_> {
                 suspended.flow.map(Wake::name),
                 suspended.positions.to_string(),
                 suspended.memos.as_str(),
+                suspended.cleanup_ms.map(u64::cast_signed),
             ],
         )?;
         Ok(())

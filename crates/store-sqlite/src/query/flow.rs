@@ -19,12 +19,13 @@ pub(crate) fn flow_kinds(connection: &Connection) -> Result<Vec<Arc<str>>> {
         .collect::<rusqlite::Result<_>>()?)
 }
 
-/// The first moment at which a job expires.
+/// The first moment at which a job expires, or a cleanup after a flow ends.
 pub(crate) fn next_expiry(connection: &Connection) -> Result<Option<Timestamp>> {
     let mut statement = connection.prepare_cached(
         "SELECT min(expires_at) FROM ( \
          SELECT min(expires_at) AS expires_at FROM slice WHERE expires_at IS NOT NULL \
-         UNION ALL SELECT min(expires_at) FROM blocked WHERE expires_at IS NOT NULL)",
+         UNION ALL SELECT min(expires_at) FROM blocked WHERE expires_at IS NOT NULL \
+         UNION ALL SELECT min(ends_at) FROM cleanup WHERE ends_at IS NOT NULL)",
     )?;
     let next: Option<i64> = statement.query_row([], |row| row.get(0))?;
     Ok(next.map(Timestamp))

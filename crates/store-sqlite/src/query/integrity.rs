@@ -19,7 +19,7 @@ use crate::sums::{CheckedReport, REPORT_COLUMNS, in_batch};
 use crate::transaction::read_options;
 
 /// Rows that belong to a missing batch, by table: the batches of some.
-const STRAYS: [(&str, &str); 13] = [
+const STRAYS: [(&str, &str); 14] = [
     ("slice", "SELECT DISTINCT batch_id FROM slice"),
     ("held", "SELECT DISTINCT batch_id FROM held"),
     ("blocked", "SELECT DISTINCT batch_id FROM blocked"),
@@ -33,6 +33,7 @@ const STRAYS: [(&str, &str); 13] = [
     ("suspension", "SELECT DISTINCT batch_id FROM suspension"),
     ("step_batch", "SELECT batch_id FROM step_batch"),
     ("returned_event", "SELECT DISTINCT batch_id FROM returned_event"),
+    ("cleanup", "SELECT DISTINCT batch_id FROM cleanup"),
 ];
 
 /// Rows that point at another missing row: a table, the fault, and the batches of some.

@@ -251,6 +251,7 @@ CREATE TABLE suspension (
     family     INTEGER NOT NULL,
     on_failure TEXT NOT NULL, -- fail or collect
     flow       TEXT,          -- for steps of flows, when they run again: all, any or anew; NULL for other jobs
+    cleanup_ms INTEGER,       -- how long an instance may clean up after flows that are cancelled after this step; NULL where none does
     positions  TEXT NOT NULL, -- of all parents
     memos      TEXT NOT NULL, -- a JSON array, one memo a position
     PRIMARY KEY (batch_id, family)
@@ -281,6 +282,23 @@ CREATE TABLE kept_event (
     value    TEXT NOT NULL     -- a JSON array of one
 ) STRICT;
 CREATE INDEX kept_event_job ON kept_event (batch_id, position);
+
+-- Instances that clean up after cancelled flows. A row is one of three sorts: flows for which a cleanup begins, flows for which it has
+-- begun, which a retry leaves alone, and the instances themselves, until they end.
+CREATE TABLE cleanup (
+    id          INTEGER PRIMARY KEY,
+    batch_id    INTEGER NOT NULL,
+    positions   TEXT NOT NULL,
+    begins_at   INTEGER,                    -- of cancelled flows: when they were cancelled; NULL once the cleanup has begun
+    was_running INTEGER NOT NULL DEFAULT 0, -- whether a worker ran them then, or their steps: the cleanup begins later
+    within_ms   INTEGER,                    -- how long it may take
+    ends_at     INTEGER,                    -- of instances that clean up: when they are cancelled, or looked at
+    has_begun   INTEGER NOT NULL DEFAULT 0  -- of instances: whether a look has found that they have begun
+) STRICT;
+CREATE INDEX cleanup_batch ON cleanup (batch_id);
+CREATE INDEX cleanup_begins ON cleanup (was_running, begins_at) WHERE begins_at IS NOT NULL;
+CREATE INDEX cleanup_instances ON cleanup (batch_id) WHERE ends_at IS NOT NULL;
+CREATE INDEX cleanup_ends ON cleanup (ends_at) WHERE ends_at IS NOT NULL;
 
 -- Jobs that got an event which their flow has not read, and which went back: it goes back once. Deleted with the batch of the job.
 CREATE TABLE returned_event (

@@ -12,7 +12,7 @@ mod instance;
 mod memo;
 pub(crate) mod place;
 
-pub use fork::{CannotFork, KeptSteps, StepAt, fork_memo, kept_steps};
+pub use fork::{CannotFork, KeptSteps, StepAt, cleanup_memo, fork_memo, kept_steps};
 pub use memo::{StepEntry, named_steps};
 pub use place::{name_and_version, step_of};
 

@@ -31,6 +31,9 @@ struct Shown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<&'a str>,
     continued: u64,
+    /// Whether it cleans up after its origin, which was cancelled.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cleans_up: bool,
     /// The number of all steps.
     steps_total: u32,
     steps: &'a [FlowStep],
@@ -57,6 +60,7 @@ pub async fn show(arguments: FlowShowArguments) -> anyhow::Result<Exit> {
             version,
             origin: steps.origin.as_deref(),
             continued: steps.continued,
+            cleans_up: steps.cleans_up,
             steps_total: steps.total,
             steps: &steps.steps,
         })?;
@@ -107,7 +111,11 @@ fn head(details: &JobDetails, steps: &FlowStepsPage, now: Timestamp) -> String {
     let lasted = microseconds_between(row.submitted_at, row.finished_at.unwrap_or(now));
     add("lasts", Some(show_microseconds(lasted)));
     add("key", details.key.clone());
-    add("fork of", steps.origin.clone());
+    let origin = match steps.cleans_up {
+        true => "cleanup of",
+        false => "fork of",
+    };
+    add(origin, steps.origin.clone());
     let continued = Some(steps.continued).filter(|count| *count > 0);
     add(
         "begun",

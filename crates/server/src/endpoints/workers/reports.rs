@@ -67,8 +67,8 @@ pub struct Outcome<'a> {
     /// The job waits for children, which are stored with this report. Their end makes it claimable again, with its `memo`: read
     /// their outcomes by `POST /workers/{worker}/children`. An object with `children` (a list, each with `payloads`, `kind`, and
     /// optionally `queue`, `tags` and `options`, which are those of a submit) and `memo` (a list of one value); optionally
-    /// `on_failure` (`fail`, or `collect` for jobs that go on after a failure) and what flows have: `flow`, `wake` and
-    /// `given_up`.
+    /// `on_failure` (`fail`, or `collect` for jobs that go on after a failure) and what flows have: `flow`, `wake`,
+    /// `given_up` and `cleanup_ms` (after a cancel, an instance cleans up for so long).
     #[serde(default, borrow)]
     #[schema(value_type = Option<serde_json::Value>)]
     spawned: Option<&'a RawValue>,

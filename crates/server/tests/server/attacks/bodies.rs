@@ -360,6 +360,7 @@ async fn many_reports_of_all_positions_are_read_at_once() {
         flow: None,
         seen: Vec::new(),
         given_up: Vec::new(),
+        cleanup_ms: None,
         children: Vec::new(),
     }];
     exchange.reports = vec![report; 9_999];

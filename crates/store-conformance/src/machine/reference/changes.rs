@@ -1,9 +1,11 @@
 //! Changes of jobs in the reference.
 
-use gristmill_model::{JobId, JobState, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+use gristmill_model::{BatchId, JobId, JobState, Timestamp};
 
 use crate::machine::reference::families::Parenthood;
-use crate::machine::reference::{Created, Place, Reference};
+use crate::machine::reference::{Created, Job, Place, Reference};
 
 impl Reference {
     pub fn cancel(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
@@ -16,6 +18,7 @@ impl Reference {
     pub(super) fn cancel_with_descendants(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
         let mut changed = 0;
         let mut descendants = Vec::new();
+        self.note_cleanups(&jobs, now);
         for id in jobs {
             let children = self.children_of(id);
             let Some(job) = self.jobs.get_mut(&id) else {
@@ -47,7 +50,7 @@ impl Reference {
         let mut changed = 0;
         for id in jobs {
             // A flow may have used the outcomes of its steps.
-            let may_run = !self.is_step(id) && self.may_retry(id, now);
+            let may_run = !self.is_step(id) && !self.cleanups.are_for(id) && self.may_retry(id, now);
             let Some(job) = self.jobs.get_mut(&id).filter(|_| may_run) else {
                 continue;
             };
@@ -69,7 +72,7 @@ impl Reference {
     }
 
     pub fn expire(&mut self, created: &mut Created, now: Timestamp) -> u64 {
-        let mut expired = 0;
+        let mut expired = self.end_late_cleanups(now);
         for job in self.jobs.values_mut() {
             if !matches!(job.place, Place::Held { .. }) {
                 job.end_pauses(now);
@@ -153,5 +156,55 @@ impl Reference {
             changed += 1;
         }
         changed
+    }
+
+    /// Keeps the latest ended batch, batches with dead jobs, and batches that ended at `before` or later.
+    pub fn prune(&mut self, before: Timestamp) -> (u64, u64) {
+        let mut batches: BTreeMap<BatchId, Vec<&Job>> = BTreeMap::new();
+        for (id, job) in &self.jobs {
+            batches.entry(id.batch).or_default().push(job);
+        }
+        let is_over = |batch: &BatchId| {
+            if self.cleanups.are_due_for(*batch) {
+                return false;
+            }
+            let jobs = batches.get(batch);
+            jobs.is_none_or(|jobs| jobs.iter().all(|job| job.ended_at().is_some()))
+        };
+        let ended = batches.iter().filter_map(|(id, jobs)| {
+            if !is_over(id) {
+                return None;
+            }
+            // Its parents still need it.
+            let families = jobs.iter().filter_map(|job| Some(&self.families[job.child_of?]));
+            let mut parents = families.filter(|family| !family.is_left);
+            if parents.any(|family| !is_over(&family.parent().batch)) {
+                return None;
+            }
+            let moments: Option<Vec<Timestamp>> = jobs.iter().map(|job| job.ended_at()).collect();
+            let is_dead = |job: &&Job| {
+                matches!(
+                    job.place,
+                    Place::Ended {
+                        state: JobState::Dead,
+                        ..
+                    }
+                )
+            };
+            Some((moments?.into_iter().max()?, *id, jobs.iter().any(is_dead)))
+        });
+        let mut ended: Vec<(Timestamp, BatchId, bool)> = ended.collect();
+        ended.sort_unstable();
+        ended.pop();
+        let gone: BTreeSet<BatchId> = ended
+            .into_iter()
+            .filter(|(at, _, has_dead)| *at < before && !has_dead)
+            .map(|(_, id, _)| id)
+            .collect();
+        let jobs_before = self.jobs.len();
+        self.jobs.retain(|id, _| !gone.contains(&id.batch));
+        self.forget_events();
+        self.forget_cleanups();
+        (gone.len() as u64, (jobs_before - self.jobs.len()) as u64)
     }
 }

@@ -18,6 +18,8 @@ pub struct Family {
     pub(super) flow: Option<Wake>,
     pub(super) memo: String,
     pub(super) children: BTreeSet<JobId>,
+    /// How long an instance may clean up after the parent, if it is a flow and is cancelled after this step.
+    pub(super) cleanup_ms: Option<u64>,
     /// Whether the parent, a flow, has begun anew since.
     pub(super) is_left: bool,
     /// The tag of the parent and of its children.
@@ -95,6 +97,7 @@ impl Reference {
             flow: suspended.flow,
             memo: suspended.memos.as_str().trim_matches(['[', ']']).to_owned(),
             children: BTreeSet::new(),
+            cleanup_ms: suspended.cleanup_ms,
             is_left: false,
             tag: self.jobs.get(&id).and_then(|job| job.tag.clone()),
         });
@@ -138,6 +141,7 @@ impl Reference {
                 flow: Some(Wake::Anew),
                 memo: memo.to_owned(),
                 children: BTreeSet::new(),
+                cleanup_ms: None,
                 is_left: false,
                 tag: None,
             });

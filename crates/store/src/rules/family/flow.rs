@@ -27,6 +27,14 @@
 //! flow waits, so they do not wake it. An event that one of the others got was not read by the flow: it goes to the oldest wait
 //! for it that is open, or back to the kept events, before those that were sent later. It goes back once, so a flow may name
 //! such a child again in later suspensions.
+//!
+//! A cancel ends a flow at once: its key is free, and its parent goes on. A flow whose last step says for how long it may be cleaned up
+//! after ([`Suspended::cleanup_ms`]) gets a row of `cleanup` in the same transaction. From that, an engine makes a new instance that
+//! has all steps of the flow and is told of the cancel (`begin_cleanups`), and that takes no longer than it may. The row stays, because
+//! a retry of the flow would undo what was cleaned up. Nothing cleans up after a cleanup.
+//!
+//! The time of a cleanup counts from its beginning. No claim tells the beginning: a look finds that an instance is not as it was
+//! submitted any more ([`next_cleanup_look`]), and its time counts from that look. So it has all of its time, and up to one look more.
 
 use std::collections::BTreeMap;
 
@@ -159,6 +167,26 @@ pub fn place_of_steps(suspended: &Suspended, run_at: Timestamp, now: Timestamp) 
     Some(place.max(Timestamp(0)))
 }
 
+/// The number of looks at an instance that cleans up within its time.
+const CLEANUP_LOOKS: i64 = 10;
+
+/// The minimum time between two such looks, so that a store is not always looked at. Milliseconds.
+const CLEANUP_LOOKS_EVERY_MS_MIN: i64 = 10;
+
+/// The time of the next look whether an instance that may clean up for so long has begun: a small part of that time later. One that
+/// waits for long is looked at more and more seldom.
+pub fn next_cleanup_look(within_ms: i64, submitted_at: Timestamp, now: Timestamp) -> Timestamp {
+    let longer_ms = within_ms.max(now.since_ms(submitted_at));
+    now.plus_ms((longer_ms / CLEANUP_LOOKS).max(CLEANUP_LOOKS_EVERY_MS_MIN))
+}
+
+/// Makes the error of a retry that names a flow which is cleaned up after.
+pub fn cannot_retry_cleaned_up(flow: JobId) -> StoreError {
+    StoreError::InvalidInput(format!(
+        "flow {flow} was cancelled and is cleaned up after, so it cannot be retried: fork it, or submit it again"
+    ))
+}
+
 /// Makes the error of a retry that names a step of a flow: the flow may have used its outcome, and would get another one.
 pub fn cannot_retry_step(step: JobId, flow: JobId) -> StoreError {
     StoreError::InvalidInput(format!(
@@ -206,6 +234,7 @@ pub fn beginning(batch: &NewBatch) -> Option<Suspended> {
         flow: Some(Wake::Anew),
         seen: Vec::new(),
         given_up: Vec::new(),
+        cleanup_ms: None,
         children: Vec::new(),
     })
 }

@@ -4,6 +4,8 @@
 //! before the chosen one is left out, and begins again, if it has not ended, or if it was cancelled before the flow was told
 //! so: the end of the flow cancelled it. Then later steps of the same identity are left out, too, because a step is known by
 //! its number among those of its identity.
+//!
+//! The memo of a cleanup, an instance that cleans up after a cancelled flow, has all steps with their outcomes, as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::memo::{Run, StepEntry, runs};
+
+/// The member of the part of a memo by which an instance is told that the flow was cancelled.
+const CANCELLED: &str = "cancelled";
 
 /// The largest number of steps that an error names.
 const NAMED_STEPS_MAX: usize = 20;
@@ -76,6 +81,9 @@ struct StoredBegin {
     count: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     origin: Option<String>,
+    /// The cancelled flow after which the instance cleans up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cancelled: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     memos: Vec<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -96,6 +104,8 @@ pub struct KeptSteps {
     pub origin: Option<String>,
     /// How often the instance has begun anew.
     pub continued: u64,
+    /// Whether it cleans up after its origin, which was cancelled.
+    pub cleans_up: bool,
     /// The steps, in order.
     pub steps: Vec<StepEntry>,
     /// The outcomes of their jobs, in the order of the steps.
@@ -110,6 +120,7 @@ pub fn kept_steps(first: &str) -> Option<KeptSteps> {
     Some(KeptSteps {
         origin: begin.origin,
         continued: begin.count,
+        cleans_up: begin.cancelled.is_some(),
         steps: parts.into_iter().flat_map(|part| part.steps).collect(),
         outcomes: begin.outcomes,
     })
@@ -129,19 +140,52 @@ pub fn fork_memo(
 ) -> Result<String, CannotFork> {
     let (begin, parts, outcomes) = whole(memos, outcomes).ok_or(CannotFork::NotAFlow)?;
     let (last, place) = find(&parts, from)?;
+    // From a step before the cancel, the fork of an instance that cleans up is an ordinary one.
+    let is_told = parts[..last].iter().any(|part| part.rest.contains_key(CANCELLED));
     let (memos, outcomes) = kept(parts, outcomes, last, place).ok_or(CannotFork::NotAFlow)?;
     let first = First {
         begin: Some(StoredBegin {
             origin: Some(origin.to_string()),
+            cancelled: begin.cancelled.filter(|_| is_told),
             memos,
             outcomes,
             ..begin
         }),
     };
-    let memo = serde_json::to_string(&first).map_err(|_| CannotFork::NotAFlow)?;
-    match memo.len() {
-        bytes if bytes > VALUE_BYTES_MAX => Err(CannotFork::TooLarge(bytes)),
-        _ => Ok(memo),
+    first.write()
+}
+
+/// The memo of an instance that cleans up after a cancelled flow. It has all steps of the flow, and is told of the cancel after the last
+/// end that the flow was told.
+///
+/// # Errors
+///
+/// The memo is no flow's, or the outcomes are too large.
+pub fn cleanup_memo(flow: JobId, memos: &[&str], outcomes: Vec<ChildOutcome>) -> Result<String, CannotFork> {
+    let (begin, parts, outcomes) = whole(memos, outcomes).ok_or(CannotFork::NotAFlow)?;
+    let memos = parts.into_iter().map(Part::write);
+    let mut memos: Vec<_> = memos.collect::<Option<_>>().ok_or(CannotFork::NotAFlow)?;
+    let told = RawValue::from_string(format!(r#"{{"{CANCELLED}":true,"seen":[]}}"#));
+    memos.push(told.map_err(|_| CannotFork::NotAFlow)?);
+    let first = First {
+        begin: Some(StoredBegin {
+            origin: Some(flow.to_string()),
+            cancelled: Some(flow.to_string()),
+            memos,
+            outcomes,
+            ..begin
+        }),
+    };
+    first.write()
+}
+
+impl First {
+    fn write(&self) -> Result<String, CannotFork> {
+        let memo = serde_json::to_string(self).map_err(|_| CannotFork::NotAFlow)?;
+        match memo.len() {
+            bytes if bytes > VALUE_BYTES_MAX => Err(CannotFork::TooLarge(bytes)),
+            _ => Ok(memo),
+        }
     }
 }
 
@@ -373,6 +417,28 @@ mod tests {
         assert_eq!(shown(&again).1, ["5:0", "5:2", "5:3", "5:4"]);
         let kept = kept_steps(&again).unwrap();
         assert_eq!((kept.steps.len(), kept.outcomes.len(), kept.continued), (3, 4, 0));
+    }
+
+    #[test]
+    fn a_cleanup_has_all_steps_and_is_told_of_the_cancel() {
+        let states = [DONE, CANCELLED, DONE, DONE, DONE, DONE, CANCELLED];
+        let memo = cleanup_memo("4:2".parse().unwrap(), &MEMOS, outcomes(&states)).unwrap();
+        let (memos, kept) = shown(&memo);
+        assert!(memos.starts_with(MEMOS[0]), "{memos}");
+        assert!(
+            memos.ends_with(r#"{"seen":[5,4],"steps":[["last",3]]} {"cancelled":true,"seen":[]}"#),
+            "{memos}"
+        );
+        assert_eq!(kept.len(), 7);
+        let begin = |memo: &str| kept_steps(memo).unwrap();
+        assert_eq!((begin(&memo).cleans_up, begin(&memo).steps.len()), (true, 6));
+        // A fork from a step of the cleanup cleans up; one from a step before does not.
+        let own = r#"{"steps":[["release",1]]}"#;
+        let from = |name: &str| forked(&[&memo, own], &[DONE], name).unwrap();
+        let begun = begin(&from("release"));
+        assert!(begun.cleans_up);
+        let begun = begin(&from("save"));
+        assert_eq!((begun.cleans_up, begun.outcomes.len()), (false, 4));
     }
 
     #[test]
