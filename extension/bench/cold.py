@@ -88,9 +88,7 @@ def main() -> int:
     text = (f"Printed by `bench/cold.py {' '.join(sys.argv[1:])}`: a table of {options.rows:,} rows, shared buffers of "
             f"{SETTINGS['shared_buffers']}; PostgreSQL {version}; {report.machine()}; {date.today().isoformat()}. Wall milliseconds, "
             f"medians of {options.rounds} runs.\n\n{table(rows)}")
-    print(text)
-    if options.write:
-        report.write_section(BENCH_DIRECTORY / "RESULTS.md", SECTION.format(major=version.split(".")[0]), text)
+    report.publish(SECTION.format(major=version.split(".")[0]), text, options.write)
     return 0
 
 

@@ -95,9 +95,7 @@ def main() -> int:
     text = (f"Printed by `bench/duckdb_beside.py {' '.join(sys.argv[1:])}`: TPC-H, one core each; a ratio above 1 is batched's "
             f"lead. {report.machine()}; DuckDB "
             f"{duckdb.__version__}; {date.today().isoformat()}. Wall milliseconds, medians of {options.rounds} runs.\n\n{table(rows)}")
-    print(text)
-    if options.write:
-        report.write_section(BENCH_DIRECTORY / "RESULTS.md", SECTION, text)
+    report.publish(SECTION, text, options.write)
     return 0
 
 

@@ -116,9 +116,7 @@ def main() -> int:
     text = (f"Printed by `bench/expressions.py {' '.join(sys.argv[1:])}`: `select count(expression)` of {options.rows:,} rows, the scan "
             f"included; {report.machine()}; {date.today().isoformat()}. CPU milliseconds, medians of {options.rounds} runs. {reached} of "
             f"{len(rows)} are at least {REACH:.0f} times as fast by column as by row.\n\n{table(rows)}")
-    print(text)
-    if options.write:
-        report.write_section(BENCH_DIRECTORY / "RESULTS.md", SECTION, text)
+    report.publish(SECTION, text, options.write)
     return 0
 
 

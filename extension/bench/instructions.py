@@ -116,9 +116,7 @@ def main() -> int:
     text = (f"Printed by `bench/instructions.py {' '.join(sys.argv[1:])}`: instructions of a single-user backend for one "
             f"transaction, the mean of {REPEATS[1] - REPEATS[0]}, by callgrind; PostgreSQL {version}; {date.today().isoformat()}.\n\n"
             + "\n".join(lines))
-    print(text)
-    if options.write:
-        report.write_section(BENCH_DIRECTORY / "RESULTS.md", SECTION, text)
+    report.publish(SECTION, text, options.write)
     return 0
 
 

@@ -188,3 +188,10 @@ def write_section(results: Path, title: str, text: str) -> None:
     results.write_text("\n".join(part.rstrip("\n") + "\n" for part in parts))
     if title in [suite.section for suite in picture.SUITES]:
         picture.follow(results)
+
+
+def publish(section: str, text: str, is_kept: bool) -> None:
+    """Print the text of a section, and put it into RESULTS.md if it is to be kept."""
+    print(text)
+    if is_kept:
+        write_section(picture.RESULTS, section, text)

@@ -77,9 +77,7 @@ def main() -> int:
     text = (f"Printed by `bench/sorts.py {' '.join(sys.argv[1:])}`: {options.rows:,} rows, `work_mem` at {options.work_mem}; "
             f"{report.machine()}; PostgreSQL {version}; {date.today().isoformat()}. CPU milliseconds, medians of {options.rounds} runs.\n\n"
             f"{table(rows)}")
-    print(text)
-    if options.write:
-        report.write_section(BENCH_DIRECTORY / "RESULTS.md", options.write, text)
+    report.publish(options.write, text, bool(options.write))
     return 0
 
 

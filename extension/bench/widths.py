@@ -73,9 +73,7 @@ def main() -> int:
     text = (f"Printed by `bench/widths.py {' '.join(sys.argv[1:])}`: {options.rows:,} rows; how many times as fast as stock, by "
             f"rows a batch at most (a page has fewer than 291); {report.machine()}; {date.today().isoformat()}. CPU milliseconds, "
             f"medians of {options.rounds} runs.\n\n{report.grid(headings, lines)}")
-    print(text)
-    if options.write:
-        report.write_section(BENCH_DIRECTORY / "RESULTS.md", SECTION, text)
+    report.publish(SECTION, text, options.write)
     return 0
 
 

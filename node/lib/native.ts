@@ -72,8 +72,7 @@ function load(): Addon {
 function told(error: unknown): unknown {
   if (!(error instanceof Error)) return error;
   const { code } = error as { code?: unknown };
-  // A wait for a job tells so by its text alone.
-  if (code === 'ObjectExpected' || /^job \d+:\d+ does not exist/.test(error.message)) return new NotFound(error.message);
+  if (code === 'ObjectExpected') return new NotFound(error.message);
   return code === 'GenericFailure' ? new StoreError(error.message) : error;
 }
 

@@ -8,11 +8,11 @@ use gristmill_engine::{Engine as Inner, EngineError, EngineSettings, is_postgres
 use gristmill_model::{ManualClock, Timestamp};
 use gristmill_operations::local::carry_out;
 use gristmill_operations::read::read_job;
-use gristmill_operations::results::job_end;
+use gristmill_operations::results::{job_end, no_such_job};
 use gristmill_store::Store;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use napi::bindgen_prelude::{Either, PromiseRaw, within_runtime_if_available};
-use napi::{Env, Result};
+use napi::{Env, Error, Result, Status};
 use napi_derive::napi;
 
 use crate::events::Events;
@@ -151,6 +151,7 @@ impl Engine {
             return Ok(None);
         };
         let details = details.map_err(store_error)?;
+        let details = details.ok_or_else(|| Error::new(Status::ObjectExpected, no_such_job(job)))?;
         let error = details.failures.last().filter(|_| details.value.is_none());
         let error = error.map(|failure| serde_json::to_string(&failure.error));
         Ok(Some(Ended {

@@ -10,7 +10,7 @@ use gristmill_model::{
 };
 use gristmill_operations::local::carry_out;
 use gristmill_operations::read::read_request;
-use gristmill_operations::results::job_end;
+use gristmill_operations::results::{job_end, no_such_job};
 use gristmill_operations::{JobOptions, Refused, UniqueOptions, check_after, check_names};
 use gristmill_store::{
     Change, FlowEvent, FlowEventReceipt, JobDetails, JobFilter, NewRun, Page, RunState, Selection, Store,
@@ -269,7 +269,7 @@ impl Engine {
         timeout: Option<f64>,
     ) -> PyResult<Option<Ended>> {
         let (store, job) = (self.store()?, job_id(batch, position));
-        let ending = async move { job_end(&*store, job).await };
+        let ending = end_of(store, job);
         let timeout =
             timeout.and_then(|timeout| std::time::Duration::try_from_secs_f64(timeout.max(0.0)).ok());
         let details = wait(py, async move {
@@ -285,7 +285,7 @@ impl Engine {
     /// job has ended.
     fn watch_job(&self, batch: i64, position: u32, told: Py<PyAny>) -> PyResult<()> {
         let (store, job) = (self.store()?, job_id(batch, position));
-        let ending = async move { job_end(&*store, job).await };
+        let ending = end_of(store, job);
         let open = OpenCall::begin();
         runtime()?.spawn(async move {
             let ending = ending.await;
@@ -415,9 +415,7 @@ impl Engine {
         let receipts =
             wait(py, async move { engine.send_events(vec![event]).await })?.map_err(store_error)?;
         match receipts.first() {
-            Some(FlowEventReceipt::Unknown) => {
-                Err(store_error(format!("job {job} does not exist, or was pruned")))
-            }
+            Some(FlowEventReceipt::Unknown) => Err(store_error(no_such_job(job))),
             Some(FlowEventReceipt::Full) => Err(store_error(format!(
                 "flow {job} has {KEPT_EVENTS_MAX} events that it has not awaited (KEPT_EVENTS_MAX): send more once it has"
             ))),
@@ -636,6 +634,11 @@ pub fn digest(
 }
 
 /// Calls `told` with the end of a job, unless the interpreter has ended.
+async fn end_of(store: Arc<dyn Store>, job: JobId) -> Result<JobDetails, StoreError> {
+    let details = job_end(&*store, job).await?;
+    details.ok_or_else(|| StoreError::InvalidInput(no_such_job(job)))
+}
+
 fn tell(told: &Py<PyAny>, ending: Result<JobDetails, StoreError>) {
     crate::callbacks::call(|py| {
         let called = match ending {

@@ -52,24 +52,23 @@ pub(crate) async fn begin(store: &dyn Store, lease_lost_after_ms: i64) -> Result
         }
         let mut round = Round::default();
         for (within_ms, flows) in by_time {
-            let flows = flows.into_iter();
-            let flows = flows.map(|(batch, positions)| BatchPositions { batch, positions });
+            let flows = flows.into_iter().map(BatchPositions::from);
             round.begin(store, flows.collect(), within_ms).await?;
         }
         begun += round.begun;
-        // What is still due is being begun by another process.
+        // Another process begins the flows that are still due.
         if !round.is_over {
             return Ok(begun);
         }
     }
 }
 
-/// What one round has brought about.
+/// The effect of one round.
 #[derive(Debug, Default)]
 struct Round {
     /// Cleanups that it has begun.
     begun: u64,
-    /// Whether some flows are not due any more by it.
+    /// Whether it has ended the wait of some flows: another round can find others.
     is_over: bool,
 }
 
@@ -86,9 +85,8 @@ impl Round {
             let some = match flows.next().await {
                 Ok(Some(some)) => some,
                 Ok(None) => break,
-                // Those of other batches are not held up.
+                // One flow of the portion is damaged. Each is read by itself, so that it holds up no other flow.
                 Err(error @ StoreError::Damaged { .. }) => {
-                    // One flow of the portion is damaged: each is read by itself.
                     if let Some(flow) = flows.split_last_read() {
                         self.give_up(store, flow, &error).await?;
                     }
@@ -128,8 +126,7 @@ impl Round {
     async fn store(&mut self, store: &dyn Store, full: Pending, within_ms: u64) -> Result<(), StoreError> {
         let (batch, origins) = full.finish();
         let count = origins.len() as u64;
-        let flows = by_batch(origins).into_iter();
-        let flows = flows.map(|(batch, positions)| BatchPositions { batch, positions });
+        let flows = by_batch(origins).into_iter().map(BatchPositions::from);
         let cleanup = CleanupBatch { batch, within_ms };
         if store.begin_cleanups(flows.collect(), Some(cleanup)).await? {
             self.begun += count;
@@ -146,8 +143,7 @@ impl Round {
         reason: &(dyn std::fmt::Display + Sync),
     ) -> Result<(), StoreError> {
         tracing::error!(%flow, %reason, "nothing cleans up after this cancelled flow; fork or retry it, or clean up by hand");
-        let only = by_batch([flow]).into_iter();
-        let only = only.map(|(batch, positions)| BatchPositions { batch, positions });
+        let only = by_batch([flow]).into_iter().map(BatchPositions::from);
         self.is_over |= store.begin_cleanups(only.collect(), None).await?;
         Ok(())
     }

@@ -63,8 +63,7 @@ pub async fn flows_to_fork(
     let mut found = VecDeque::new();
     match selection {
         Selection::Jobs(jobs) => {
-            let jobs = by_batch(jobs).into_iter();
-            found.extend(jobs.map(|(batch, positions)| BatchPositions { batch, positions }));
+            found.extend(by_batch(jobs).into_iter().map(BatchPositions::from));
         }
         Selection::Packed { jobs, .. } => found.extend(jobs),
         Selection::Filter(filter) => {
@@ -110,7 +109,7 @@ pub(crate) struct FlowsRead<'s> {
     outcomes: ChildReader,
     /// Flows of the next portion.
     portion: u32,
-    /// Those of the last one.
+    /// The flows of the last portion.
     last: Option<BatchPositions>,
 }
 

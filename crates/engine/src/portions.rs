@@ -81,7 +81,7 @@ impl Portions {
             return Ok(None);
         }
         let named: u64 = jobs.iter().map(|jobs| u64::from(jobs.positions.len())).sum();
-        // Who names a batch means its jobs, whatever they do. A cancel of some states changes only jobs that are in them.
+        // A cancel that names a batch also cancels cleanups in it. A cancel of some states changes only jobs that are in them.
         let is_named = self.filter.batch.is_some() && self.filter.states == self.change.states();
         let selection = if is_named && self.change == Change::Cancel {
             let ids = jobs.iter().flat_map(|jobs| {

@@ -18,13 +18,12 @@ use tokio::time::Instant;
 
 use crate::answered::{Answered, Lane};
 use crate::calls::{pack, run_calls};
-use crate::limits::{
-    DENIED_DELAY_MS, DENIED_FOR_MAX, EXCERPT_CHARACTERS_MAX, MODELS_MAX, NO_KEY_DELAY_MS, READY_FACTOR,
-};
+use crate::limits::{DENIED_DELAY_MS, DENIED_FOR_MAX, MODELS_MAX, NO_KEY_DELAY_MS, READY_FACTOR};
 use crate::prices::Prices;
 use crate::provider::Provider;
 use crate::request::Request;
 use crate::schema::Schema;
+use crate::service::answer::excerpt;
 use crate::service::limiter::{Calling, Limiter, LimiterSettings};
 use crate::service::{Answer, Asked, OpenAiSettings, Service, ServiceError, Usage, key_from_environment};
 use cost::paid;
@@ -91,8 +90,8 @@ pub struct LlmSettings {
     pub limits: LimiterSettings,
     /// The prices of the models.
     pub prices: Prices,
-    /// The pause after which a provider that refuses all requests of the key is asked again; `None` if whoever follows
-    /// [`LlmHandler::denied`] ends the work then. Its jobs wait, and are not charged an attempt.
+    /// The pause before the handler asks a provider again that refuses all requests of the key. Its jobs wait meanwhile, and are
+    /// not charged an attempt. With `None` they wait for ever: the caller ends the work when [`LlmHandler::denied`] tells it.
     pub denied_pause: Option<Duration>,
 }
 
@@ -225,23 +224,20 @@ impl LlmHandler {
 
 /// The JSON of an answer, if it has the form of the schema.
 fn checked(schema: &Value, answer: &Answer) -> Result<Value, (&'static str, String)> {
-    let excerpt = || {
-        let begin: String = answer.content.chars().take(EXCERPT_CHARACTERS_MAX).collect();
-        format!("the answer begins: {begin}")
-    };
+    let begins = || format!("the answer begins: {}", excerpt(&answer.content));
     let json = match answer.json() {
         Ok(json) => json,
         Err(reason) => {
             return Err((
                 "schema",
-                format!("the answer is not JSON: {reason}; {}", excerpt()),
+                format!("the answer is not JSON: {reason}; {}", begins()),
             ));
         }
     };
     let form = Schema::new(schema).map_err(|reason| ("payload", reason))?;
     match form.check(&json) {
         Ok(()) => Ok(json),
-        Err(reason) => Err(("schema", format!("{reason}; {}", excerpt()))),
+        Err(reason) => Err(("schema", format!("{reason}; {}", begins()))),
     }
 }
 

@@ -404,7 +404,7 @@ impl Service {
         let begun_at = Instant::now();
         let mut answered = self.limiter.answered();
         let (mut tries, mut changes, mut unreadable) = (0, 0, 0);
-        // What this request leaves out beyond what others do.
+        // The parameters that this request leaves out, and others send.
         let mut own = Parameters::default();
         let mut is_first = true;
         loop {

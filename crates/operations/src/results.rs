@@ -294,21 +294,25 @@ where
     look_until(store, batch, LOOK_EVERY, has_ended).await
 }
 
-/// Waits until a job has ended, and reads it.
+/// Waits until a job has ended, and reads it. `None` if there is no such job.
 ///
 /// # Errors
 ///
-/// The job does not exist, or the store fails.
-pub async fn job_end(store: &dyn Store, job: JobId) -> Result<JobDetails, StoreError> {
+/// The store fails.
+pub async fn job_end(store: &dyn Store, job: JobId) -> Result<Option<JobDetails>, StoreError> {
     let ended = || async {
-        match store.job(job).await? {
-            Some(details) => Ok(Some(details).filter(|details| details.row.state.is_final())),
-            None => Err(StoreError::InvalidInput(format!(
-                "job {job} does not exist, or was pruned"
-            ))),
-        }
+        let found = store.job(job).await?;
+        let is_open = found
+            .as_ref()
+            .is_some_and(|details| !details.row.state.is_final());
+        Ok((!is_open).then_some(found))
     };
     look_until(store, job.batch, LOOK_AT_JOB_EVERY, ended).await
+}
+
+/// The words of an error about a job that a store does not have.
+pub fn no_such_job(job: JobId) -> String {
+    format!("job {job} does not exist, or was pruned")
 }
 
 /// Looks at jobs of a batch whenever some have ended, and at least once in `every`, until it finds what it looks for.

@@ -337,7 +337,7 @@ impl<'a> Machine<'a> {
                 let jobs: Vec<JobId> = self.reference.jobs.keys().copied().collect();
                 let packed = by_batch(jobs.iter().copied())
                     .into_iter()
-                    .map(|(batch, positions)| BatchPositions { batch, positions });
+                    .map(BatchPositions::from);
                 let all = Selection::Packed {
                     jobs: packed.collect(),
                     states: Change::Retry.states().to_vec(),

@@ -89,8 +89,8 @@ impl Transaction {
         Ok(changed)
     }
 
-    /// Those of the batches that a change by conditions spares: a cancel can be repeated, and leaves what cleans up after flows, with its
-    /// steps.
+    /// The batches that a change by conditions spares: a cancel can be repeated, and leaves instances that clean up after flows, with
+    /// their steps.
     async fn spared(&self, change: &Change, batches: &[i64]) -> Result<HashSet<i64>> {
         if *change != Change::Cancel {
             return Ok(HashSet::new());

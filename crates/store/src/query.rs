@@ -72,6 +72,12 @@ pub struct BatchPositions {
     pub positions: Positions,
 }
 
+impl From<(BatchId, Positions)> for BatchPositions {
+    fn from((batch, positions): (BatchId, Positions)) -> BatchPositions {
+        BatchPositions { batch, positions }
+    }
+}
+
 /// A value of a tag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TagValue {

@@ -101,9 +101,7 @@ def main() -> int:
     text = (f"Printed by `bench/encoded/dictionaries.py {' '.join(sys.argv[1:])}`: {options.rows:,} rows; "
             f"{report.machine()}; PostgreSQL {version}; {date.today().isoformat()}. CPU milliseconds, medians of {options.rounds} runs.\n\n"
             f"{report.grid(headings, lines)}")
-    print(text)
-    if options.write:
-        report.write_section(BENCH_DIRECTORY / "RESULTS.md", SECTION, text)
+    report.publish(SECTION, text, options.write)
     return 0
 
 

@@ -257,7 +257,7 @@ def test_a_cleanup_ends_in_time_and_by_a_cancel(app, clock):
     instances = cleanups(app, handle)
     stopped = instances[-1]
     assert state(stopped) == "blocked"
-    # Who repeats a cancel by conditions leaves the cleanup.
+    # A repeated cancel by conditions leaves the cleanup.
     assert app.cancel(job=book) == 0
     assert app.cancel(stopped) == 1
     app.drain()
@@ -286,32 +286,28 @@ def test_a_parent_does_not_wait_for_the_cleanup_of_its_child(app, clock):
     assert [(app.details(one).row.state, done(app, one)) for one in after] == [("blocked", ["reserve", "release"])]
 
 
-@pytest.mark.parametrize("flow", [charging, charging_async])
-def test_steps_that_were_about_to_begin_do_not(app, flow):
-    handle = flow.submit()
+def cancelled_before_it_is_told(app, flow, *arguments):
+    """Cancel a flow that has not been told of its event, and return the cleanup."""
+    handle = flow.submit(*arguments)
     app.drain()
-    # The flow has not been told that its first step has ended.
     app.pause("holiday", job=flow)
     app.send_event(handle, "go")
     assert handle.cancel()
     app.resume("holiday", job=flow)
     app.drain()
-    after = cleanup(app, handle)
+    return cleanup(app, handle)
+
+
+@pytest.mark.parametrize("flow", [charging, charging_async])
+def test_steps_that_were_about_to_begin_do_not(app, flow):
+    after = cancelled_before_it_is_told(app, flow)
     assert (app.details(after).row.state, values(app, after)) == ("completed", ["cleaned up"])
     assert done(app, after) == ["@go", "note"]
 
 
 @pytest.mark.parametrize("flow", [around, around_plainly])
 def test_a_cancel_is_heard_where_the_flow_would_begin_anew(app, flow):
-    handle = flow.submit(1)
-    app.drain()
-    # The flow has not been told of the event.
-    app.pause("holiday", job=flow)
-    app.send_event(handle, "go")
-    assert handle.cancel()
-    app.resume("holiday", job=flow)
-    app.drain()
-    after = cleanup(app, handle)
+    after = cancelled_before_it_is_told(app, flow, 1)
     assert (app.details(after).row.state, values(app, after)) == ("completed", ["round 1 is cancelled"])
 
 

@@ -63,7 +63,7 @@ pub struct RunArguments {
     pub environment: EnvironmentArguments,
 }
 
-/// Arguments of all runs, whatever is done with the items.
+/// The arguments that runs of scripts and of models share.
 #[derive(Debug, Args)]
 pub struct ItemsArguments {
     /// The file of results; - is standard output

@@ -1,9 +1,10 @@
-//! The program's own handlers: extractions and webhooks.
+//! The program's own handlers: extractions, webhooks and requests to models.
 
 use std::sync::Arc;
 
 use anyhow::bail;
 use gristmill_engine::{Handler, Kind};
+use gristmill_llm::job::LLM_KIND;
 use gristmill_memory::pipeline::job::{Extract, ExtractHandler, worker_settings};
 use gristmill_model::WEBHOOK_KIND;
 use gristmill_model::batch::check_name;
@@ -17,32 +18,45 @@ impl Handlers {
         let Some(extracting) = extracting else {
             return Ok(self);
         };
-        if self.by_kind.iter().any(|(kind, _)| kind == Extract::NAME) {
-            bail!(
-                "--extractor runs the kind `{}`; give the script another --kind",
-                Extract::NAME
-            );
-        }
         self.buffer_target = worker_settings(&*extracting.extractor, extracting.concurrency).buffer_target;
         let handler = ExtractHandler::new(extracting.extractor, extracting.concurrency);
-        self.by_kind.push((Extract::NAME.to_owned(), Arc::new(handler)));
-        self.serve_queue(Extract::QUEUE);
-        Ok(self)
+        self.with_built_in(
+            "--extractor",
+            Extract::NAME,
+            Some(Arc::new(handler)),
+            &[Extract::QUEUE.to_owned()],
+        )
     }
 
     /// Adds the webhooks of jobs in `queues`.
     pub fn with_webhooks(
-        mut self,
+        self,
         webhooks: Option<Arc<dyn Handler>>,
         queues: &[String],
     ) -> anyhow::Result<Handlers> {
-        let Some(webhooks) = webhooks else {
+        self.with_built_in("--http-hooks", WEBHOOK_KIND, webhooks, queues)
+    }
+
+    /// Adds the requests to models in `queues`.
+    pub fn with_llm(self, llm: Option<Arc<dyn Handler>>, queues: &[String]) -> anyhow::Result<Handlers> {
+        self.with_built_in("--llm", LLM_KIND, llm, queues)
+    }
+
+    /// Adds the handler that an option asks for, if it does.
+    fn with_built_in(
+        mut self,
+        option: &str,
+        kind: &str,
+        handler: Option<Arc<dyn Handler>>,
+        queues: &[String],
+    ) -> anyhow::Result<Handlers> {
+        let Some(handler) = handler else {
             return Ok(self);
         };
-        if self.by_kind.iter().any(|(kind, _)| kind == WEBHOOK_KIND) {
-            bail!("--http-hooks runs the kind `{WEBHOOK_KIND}`; give the script another --kind");
+        if self.by_kind.iter().any(|(known, _)| known == kind) {
+            bail!("{option} runs the kind `{kind}`; give the script another --kind");
         }
-        self.by_kind.push((WEBHOOK_KIND.to_owned(), webhooks));
+        self.by_kind.push((kind.to_owned(), handler));
         for queue in queues {
             check_name("queue", queue)?;
             self.serve_queue(queue);

@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use anyhow::bail;
 use gristmill_engine::Handler;
-use gristmill_llm::job::{Endpoint, LLM_KIND, LlmHandler, LlmSettings};
+use gristmill_llm::job::{Endpoint, LlmHandler, LlmSettings};
 use gristmill_llm::limits::DENIED_PAUSE;
 use gristmill_llm::service::limiter::LimiterSettings;
-use gristmill_model::batch::check_name;
 
 use crate::arguments::model::CALLS_DEFAULT;
 use crate::arguments::model::llm::{LlmArguments, LlmWorkerArguments};
 use crate::arguments::run::Halt;
 use crate::arguments::shared::ConcurrencyArguments;
 use crate::exit::Exit;
-use crate::fleet::working::Handlers;
 use crate::run::{ModelWork, Work, run_items};
 
 /// The time limit of one call of a worker. The providers' own packages have the same.
@@ -70,23 +68,5 @@ impl LlmWorkerArguments {
             }
         });
         Ok(Some(Arc::new(handler)))
-    }
-}
-
-impl Handlers {
-    /// Adds the requests to models in `queues`.
-    pub fn with_llm(mut self, llm: Option<Arc<dyn Handler>>, queues: &[String]) -> anyhow::Result<Handlers> {
-        let Some(llm) = llm else {
-            return Ok(self);
-        };
-        if self.by_kind.iter().any(|(kind, _)| kind == LLM_KIND) {
-            bail!("--llm runs the kind `{LLM_KIND}`; give the script another --kind");
-        }
-        self.by_kind.push((LLM_KIND.to_owned(), llm));
-        for queue in queues {
-            check_name("queue", queue)?;
-            self.serve_queue(queue);
-        }
-        Ok(self)
     }
 }

@@ -28,7 +28,7 @@ pub struct ModelWork {
 
 /// The form of the requests.
 struct Requests {
-    /// What a request says that its item does not.
+    /// The fields of requests whose items do not have them.
     defaults: Request,
     template: Option<String>,
 }
@@ -119,9 +119,7 @@ impl ModelWork {
         }
         Ok(Arc::new(handler))
     }
-}
 
-impl ModelWork {
     /// Resolves with the reason when the provider refuses all requests of the key.
     pub async fn denied(&self) -> String {
         let Some(denied) = self.denied.get() else {

@@ -1,4 +1,4 @@
-//! The work of a run: what is done with each item.
+//! The work of a run: a script or a model gets each item.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::input::Input;
 use crate::output::tally::Tally;
 use crate::script::{Keeping, start};
 
-/// What is done with each item.
+/// The program or the model that gets each item.
 pub enum Work {
     /// A script or a program gets it.
     Script {

@@ -259,7 +259,7 @@ fn a_quota_that_is_used_up_stops_the_run() {
         "{}",
         stopped.stderr
     );
-    // Those that were under way when the first refusal came.
+    // Some calls were under way when the first refusal came.
     assert!(
         stand_in.calls("live") < 30 + 100,
         "{} calls",

@@ -61,7 +61,7 @@ struct MessageUsage {
 }
 
 impl Priced for Message {
-    /// The tokens, of which this provider counts the cached ones apart.
+    /// The tokens. This provider does not count the cached ones among those that were sent.
     fn usage(&self) -> Option<TokenUsage> {
         let usage = self.usage?;
         let cached = usage.cache_read_input_tokens.unwrap_or_default();

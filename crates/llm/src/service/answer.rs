@@ -185,9 +185,13 @@ impl Completion {
     }
 }
 
+/// The beginning of an answer, for an error.
+pub(crate) fn excerpt(content: &str) -> String {
+    content.chars().take(EXCERPT_CHARACTERS_MAX).collect()
+}
+
 fn held_back(content: &str) -> String {
-    let begin: String = content.chars().take(EXCERPT_CHARACTERS_MAX).collect();
-    match begin.trim() {
+    match excerpt(content).trim() {
         "" => "its filter held the answer back".to_owned(),
         begin => format!("its filter held the rest of the answer back, which begins: {begin}"),
     }

@@ -1,4 +1,4 @@
-//! What an answer of HTTP says beside its words: its error, its redirect, its limits.
+//! Reads the parts of an HTTP answer that are not the model's words: its error, its redirect, its limits.
 
 use reqwest::header::HeaderMap;
 use serde_json::Value;

@@ -68,8 +68,9 @@ async fn begin(store: &dyn Store, flows: &[JobId]) -> bool {
         batch,
         within_ms: WITHIN_MS.unsigned_abs(),
     };
-    let packed = by_batch(flows.iter().copied()).into_iter();
-    let packed = packed.map(|(batch, positions)| BatchPositions { batch, positions });
+    let packed = by_batch(flows.iter().copied())
+        .into_iter()
+        .map(BatchPositions::from);
     store
         .begin_cleanups(packed.collect(), Some(cleanup))
         .await
@@ -208,7 +209,7 @@ pub async fn cleanups_end_in_time(database: &dyn Database) {
     cancel(&*store, flows.to_vec()).await;
     database.clock().advance_ms(AFTER_RUN_MS);
     assert!(begin(&*store, &flows).await);
-    // Who repeats a cancel by conditions does not cancel the cleanup.
+    // A repeated cancel by conditions leaves the cleanup.
     let again = change(&*store, JobFilter::default(), Change::Cancel).await;
     assert_eq!(again.changed, 0);
     let cleanup = one(&*store, worker).await;
@@ -293,7 +294,7 @@ pub async fn cleanups_that_wait_keep_their_time(database: &dyn Database) {
     no_damage(&*store).await;
 }
 
-/// A cancel frees the key of a flow and wakes its parent, whatever cleans up after it. What waits behind the key goes on as ever.
+/// A cancel frees the key of a flow and wakes its parent, also if an instance cleans up after the flow. The next job of the key begins.
 pub async fn cleanups_hold_up_nobody(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;

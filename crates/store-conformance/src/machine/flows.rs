@@ -61,8 +61,9 @@ impl Machine<'_> {
         };
         let alike = due.iter().filter(|(_, other_ms)| *other_ms == within_ms);
         let flows: Vec<JobId> = alike.map(|(flow, _)| *flow).take(1 + chosen % 4).collect();
-        let packed = by_batch(flows.iter().copied()).into_iter();
-        let packed = packed.map(|(batch, positions)| BatchPositions { batch, positions });
+        let packed = by_batch(flows.iter().copied())
+            .into_iter()
+            .map(BatchPositions::from);
         let packed: Vec<BatchPositions> = packed.collect();
         let mut batch = batch_of(KINDS[chosen % KINDS.len()], flows.len() as u32);
         let memos: Vec<u32> = flows.iter().map(|_| self.new_payload()).collect();

@@ -88,7 +88,7 @@ impl Transaction {
     /// time of those that have begun since the last look begins; those that no worker begins wait on, up to a limit. It is a transaction
     /// of its own: a cancel locks other batches than an expiry.
     pub async fn end_late_cleanups(&mut self, due_by: Timestamp) -> Result<(u64, bool)> {
-        // Those that are paused have not begun, too.
+        // Paused instances have not begun, either.
         let rows = self
             .query(
                 "SELECT u.id, u.batch_id, u.positions, u.within_ms, u.has_begun, b.submitted_at, coalesce(new.positions, '{}') FROM \

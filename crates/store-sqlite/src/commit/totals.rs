@@ -14,8 +14,8 @@ use crate::query::totals::first_not_totalled;
 use crate::transaction::Transaction;
 use crate::writer::operation::Durability;
 
-/// The id after the next portion of batches, and whether there are more; `None` if there are no such batches.
-fn portion(connection: &Connection) -> Result<Option<(i64, bool)>> {
+/// The next portion of batches: its first id, the id after it, and whether there are more; `None` if there are no such batches.
+fn portion(connection: &Connection) -> Result<Option<(i64, i64, bool)>> {
     let mut statement = connection.prepare_cached(
         "SELECT max(id) + 1, count(*) FROM (SELECT id FROM batch WHERE id >= ?1 ORDER BY id LIMIT ?2)",
     )?;
@@ -24,16 +24,15 @@ fn portion(connection: &Connection) -> Result<Option<(i64, bool)>> {
         Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, u32>(1)?))
     });
     let (end, batches) = row?;
-    Ok(end.map(|end| (end, batches == TOTALLED_BATCHES_PER_TRANSACTION)))
+    Ok(end.map(|end| (first, end, batches == TOTALLED_BATCHES_PER_TRANSACTION)))
 }
 
 impl Transaction<'_> {
     /// Adds the next portion of batches to the totals. Returns whether there are more.
     fn total(&mut self) -> Result<bool> {
-        let Some((end, has_more)) = portion(self.connection)? else {
+        let Some((first, end, has_more)) = portion(self.connection)? else {
             return Ok(false);
         };
-        let first = first_not_totalled(self.connection)?;
         self.execute(
             "INSERT INTO lane_total (lane_id, batches, jobs) \
              SELECT lane_id, count(*), sum(count) FROM batch WHERE id >= ?1 AND id < ?2 GROUP BY lane_id \

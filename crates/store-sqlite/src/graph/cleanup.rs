@@ -231,7 +231,7 @@ impl Transaction<'_> {
     fn not_begun(&self, batch: BatchId) -> Result<Positions> {
         let slices = self.slices_of(batch)?.into_iter();
         let slices = slices.map(|slice| (slice.family, slice.attempt, slice.positions));
-        // Those that are paused.
+        // Paused instances.
         let blocked = self.blocked_of(batch)?.into_iter();
         let blocked = blocked.map(|blocked| (blocked.family, blocked.attempt, blocked.positions));
         let new = slices.chain(blocked);

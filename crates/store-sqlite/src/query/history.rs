@@ -74,7 +74,7 @@ fn lanes(connection: &Connection, filter: &HistoryFilter) -> Result<Lanes> {
 /// Reports without a row of their durations: of few jobs, unsuccessful or compacted.
 struct Others<'c> {
     filter: &'c HistoryFilter,
-    /// Of whole reports, and of the parts of compacted ones.
+    /// The statements that read whole reports, and the parts of compacted ones.
     statements: [CachedStatement<'c>; 2],
 }
 

@@ -94,7 +94,7 @@ impl Reference {
         }
     }
 
-    /// Those of the jobs that do not clean up, and are no steps of others that do: a cancel by conditions cancels them alone.
+    /// The jobs that a cancel by conditions cancels: it spares cleanups and their steps.
     pub fn without_cleanups(&self, mut jobs: Vec<JobId>) -> Vec<JobId> {
         jobs.retain(|job| {
             let mut above = std::iter::successors(Some(job.batch), |batch| self.parent_batch(*batch));

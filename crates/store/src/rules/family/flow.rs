@@ -138,7 +138,7 @@ impl Waiting {
             .map(|(_, brood)| brood.batch);
         let earlier = batches.collect();
         let given_up = given_up.into_iter().filter(|(_, unwanted)| !unwanted.is_empty());
-        let given_up = given_up.map(|(batch, positions)| BatchPositions { batch, positions });
+        let given_up = given_up.map(BatchPositions::from);
         Waiting {
             earlier,
             given_up: given_up.collect(),
